@@ -1,0 +1,108 @@
+# The verbs of this repository. A machine needs make and Python 3.11 or newer; Java and Maven for the local broker.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The first interpreter that is new enough; PYTHON=/path/to/python chooses another.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := dispatcher tests
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- installing -------------------------------------------------------------------------------------------------------
+
+.PHONY: install
+install: $(VENV)/.run ## .venv with the command .venv/bin/dispatcher, exactly as locked
+	@:
+
+.PHONY: install-dev
+install-dev: $(VENV)/.dev ## the same, and what the checks and tests need
+	@:
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer on the path (hint: make PYTHON=/path/to/python3.11)" >&2; exit 2; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The lock's hashes are all checked; then the checkout itself, editable, built by the locked backend.
+define install_from
+	@echo "installing from $(1)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --no-index -e .
+	@touch $@
+	@echo "ready: $(BIN)/dispatcher --help"
+endef
+
+$(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
+	$(call install_from,requirements.lock)
+
+$(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
+	$(call install_from,requirements-dev.lock)
+	@touch $(VENV)/.run
+
+# --- trying it --------------------------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: install ## a broker, a worker and 1,500 real requests, from nothing, in about a minute
+	@$(BIN)/dispatcher demo
+
+# --- checking ---------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: lint types structure ## everything that CI runs: checks first, then all tests (a broker is started for them)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: install-dev ## ruff: rules and format
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
+
+.PHONY: types
+types: install-dev ## mypy --strict
+	@$(BIN)/mypy
+
+.PHONY: structure
+structure: install-dev ## who may import whom
+	@$(BIN)/lint-imports
+
+.PHONY: unit
+unit: install-dev ## the tests that need no broker: seconds
+	@$(BIN)/python -m pytest -m "not broker" $(PYTEST_ARGS)
+
+.PHONY: e2e
+e2e: install-dev ## the tests on a real broker: minutes
+	@$(BIN)/python -m pytest -m broker $(PYTEST_ARGS)
+
+# --- making -----------------------------------------------------------------------------------------------------------
+
+.PHONY: fmt
+fmt: install-dev ## put the code into its format, mend what ruff can mend
+	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+.PHONY: schemas
+schemas: install-dev ## write schemas/*.schema.json from the models
+	@$(BIN)/python -m dispatcher.core.schema schemas
+
+# UPGRADE=1 takes the newest versions that pyproject.toml allows; without it, what is locked stays where it still fits.
+.PHONY: lock
+lock: $(BIN)/python ## refresh the locks after a change in pyproject.toml (UPGRADE=1: newest versions)
+	@$(BIN)/python -m venv $(VENV)/lock
+	@$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(COMPILE) --extra dev --output-file requirements-dev.lock
+	@$(COMPILE) --extra broker --constraints requirements-dev.lock --output-file requirements.lock
+
+COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
+	--group build pyproject.toml
+
+.PHONY: clean
+clean: ## remove what was made here: .venv, caches, the local broker's data
+	@rm -rf $(VENV) .dispatcher build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+	@find dispatcher tests -name __pycache__ -type d -prune -exec rm -rf {} +
