@@ -1,0 +1,1 @@
+"""Kafka: the only place that knows confluent-kafka."""

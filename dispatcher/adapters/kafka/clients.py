@@ -1,0 +1,225 @@
+"""Every Kafka client of the product is made here: the user's properties, our defaults, and the properties that carry guarantees.
+
+Three layers, the later wins: our defaults (a user may tune them), `[kafka]` of the settings, the guarantees. What librdkafka does not
+accept becomes a `ConfigError` that names the property and never shows a value, since a value may be a password.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, Literal, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from dispatcher.errors import ConfigError
+from dispatcher.settings import MIB, Settings
+
+GroupProtocol = Literal["consumer", "cooperative", "eager"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+OnError = Callable[[KafkaError], None]
+Properties = dict[str, Any]
+_Client = TypeVar("_Client", Consumer, Producer, AdminClient)
+
+# librdkafka's own log lines. Silent until a program gives it a handler: stderr of a command is for sentences.
+LOG = logging.getLogger("dispatcher.kafka")
+LOG.addHandler(logging.NullHandler())
+
+# Keys, headers and framing of a record whose value fills its topic's limit. The exact check is the broker's, and ours before produce:
+# librdkafka's must never be the stricter one.
+_FRAMING_SLACK_BYTES = 1 * MIB
+# librdkafka's own batch size. The broker holds a topic's limit against the *batch*, so a batch must never be larger than a limit.
+_BATCH_BYTES = 1_000_000
+# Bytes that wait in one producer. librdkafka's default (1 GiB) is a memory leak in all but name; callers see BufferError and wait.
+_PRODUCER_QUEUE_KIB = 64 * 1024
+_PRODUCER_QUEUE_MESSAGES = 100_000
+# What a consumer fetches ahead; a pause throws it away, so more is waste.
+_PREFETCH_KIB = 16 * 1024
+_PREFETCH_MESSAGES = 10_000
+# A group id for consumers that assign their partitions themselves: nothing is committed under it, no group is created.
+_GROUPLESS = "dispatcher-reader"
+# Classic groups only (under KIP-848 the broker decides): what our own brokers set for KIP-848, so that takeover takes the same time.
+_CLASSIC_SESSION_S = 6
+_CLASSIC_HEARTBEAT_S = 2
+
+_STRATEGIES = {"cooperative": "cooperative-sticky", "eager": "range"}
+
+
+def producer(
+    settings: Settings,
+    *,
+    transactional_id: str | None = None,
+    linger_ms: float = 0,
+    delivery_timeout_s: float = 120,
+    on_error: OnError | None = None,
+    logger: logging.Logger = LOG,
+) -> Producer:
+    """Make an idempotent, murmur2 producer; with a `transactional_id` a transactional one (the caller inits transactions).
+
+    `delivery_timeout_s` is for the plain one: 120 s (Java's default) survives a leader election; after it the fate of the record is
+    unknown and the caller says so. A transactional one takes the transaction's timeout instead, the most that librdkafka allows:
+    a delivery that gives up earlier would abort everybody's outcomes for nothing.
+    """
+    limits = settings.topics
+    largest = max(limits.request_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)
+    smallest = min(limits.request_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)
+    guarantees: Properties = {
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "message.max.bytes": largest + _FRAMING_SLACK_BYTES,
+        "batch.size": min(_BATCH_BYTES, smallest),
+        "linger.ms": linger_ms,
+        "queue.buffering.max.messages": _PRODUCER_QUEUE_MESSAGES,
+        "queue.buffering.max.kbytes": max(_PRODUCER_QUEUE_KIB, 2 * (largest + _FRAMING_SLACK_BYTES) // 1024),
+        "message.timeout.ms": _ms(delivery_timeout_s),
+    }
+    if transactional_id is not None:
+        timeout_ms = _ms(settings.worker.transaction_timeout_s)
+        guarantees |= {
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            # The broker answers CONCURRENT_TRANSACTIONS while it still writes the last one's markers, and librdkafka then sleeps one
+            # whole back-off: 13 transactions a second at the default 100 ms, 156 at 2 ms.
+            "retry.backoff.ms": 2,
+        }
+    return _made(Producer, settings, on_error=on_error, logger=logger, guarantees=guarantees)
+
+
+def consumer(
+    settings: Settings,
+    *,
+    group: str | None = None,
+    protocol: GroupProtocol = "consumer",
+    isolation: Isolation = "read_committed",
+    on_error: OnError | None = None,
+    logger: logging.Logger = LOG,
+) -> Consumer:
+    """Make a consumer that commits nothing by itself, never jumps to another offset, and reports the end of each partition.
+
+    Without a `group` it is for `assign` with explicit offsets only. With one, `protocol` says how the group is run: `consumer` is
+    KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic.
+    """
+    guarantees: Properties = {
+        "group.id": group or _GROUPLESS,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+        "max.poll.interval.ms": _ms(settings.worker.max_poll_interval_s),
+        "allow.auto.create.topics": False,
+    }
+    defaults: Properties = {
+        "queued.max.messages.kbytes": _PREFETCH_KIB,
+        "queued.min.messages": _PREFETCH_MESSAGES,
+        # How long a full prefetch queue keeps the fetcher asleep: the default of 1 s stops a fast reader once a second.
+        "fetch.queue.backoff.ms": 20,
+    }
+    if group is not None:
+        guarantees |= _group_properties(protocol)
+    if group is not None and protocol != "consumer":
+        defaults |= {"session.timeout.ms": _CLASSIC_SESSION_S * 1000, "heartbeat.interval.ms": _CLASSIC_HEARTBEAT_S * 1000}
+    return _made(Consumer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
+
+
+def admin(settings: Settings, *, on_error: OnError | None = None, logger: logging.Logger = LOG) -> AdminClient:
+    """Make an admin client. Its `on_error` runs inside `poll`, which nobody calls for the owner."""
+    return _made(AdminClient, settings, on_error=on_error, logger=logger)
+
+
+def kip848_session_timeout(client: AdminClient, timeout_s: float = 5) -> float | None:
+    """Ask the broker for the session timeout (seconds) of KIP-848 groups; None where that protocol is not to be had.
+
+    Older brokers have no such setting, a mock cluster describes nothing, and without the right to describe the broker we cannot know:
+    all of them mean a classic group.
+    """
+    try:
+        brokers = client.list_topics(timeout=timeout_s).brokers
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
+        answer = client.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout=timeout_s + 1)
+        protocols = answer.get("group.coordinator.rebalance.protocols")
+        timeout = answer.get("group.consumer.session.timeout.ms")
+    except (KafkaException, ValueError, FutureTimeout):
+        return None
+    # Kafka 3.7 to 3.9 know the setting while the protocol is off; a version that has dropped the list has it on.
+    if timeout is None or (protocols is not None and "consumer" not in str(protocols.value).split(",")):
+        return None
+    return int(str(timeout.value)) / 1000
+
+
+def _group_properties(protocol: GroupProtocol) -> Properties:
+    """Say how a group is run. KIP-848 clients refuse to start when a classic property stands beside it."""
+    if protocol == "consumer":
+        return {"group.protocol": "consumer"}
+    return {"group.protocol": "classic", "partition.assignment.strategy": _STRATEGIES[protocol]}
+
+
+def _connection(settings: Settings) -> Properties:
+    """Defaults of every client: notice a dead broker in seconds, come back within two of its return."""
+    return {
+        "client.id": f"dispatcher-{settings.worker.slot}",
+        "socket.timeout.ms": 10_000,
+        "socket.connection.setup.timeout.ms": 10_000,
+        "socket.keepalive.enable": True,
+        "socket.nagle.disable": True,
+        "reconnect.backoff.ms": 100,
+        "reconnect.backoff.max.ms": 2_000,
+    }
+
+
+def _made(
+    kind: type[_Client],
+    settings: Settings,
+    *,
+    on_error: OnError | None,
+    logger: logging.Logger,
+    guarantees: Properties | None = None,
+    defaults: Properties | None = None,
+) -> _Client:
+    """Merge the layers and make the client; a property that is refused becomes a sentence about that property."""
+    given = {name: value.get_secret_value() for name, value in settings.kafka.properties.items()}
+    merged: Properties = _connection(settings) | (defaults or {}) | given | (guarantees or {})
+    merged["bootstrap.servers"] = settings.kafka.bootstrap_servers
+    if on_error is not None:
+        merged["error_cb"] = on_error
+    try:
+        return kind(merged, logger=logger)
+    except KafkaException as error:
+        text = error.args[0].str() if error.args and isinstance(error.args[0], KafkaError) else ""
+        raise _refused(text, given) from None
+    except (TypeError, ValueError) as error:
+        raise _refused(str(error), given) from None
+
+
+def _refused(text: str, given: Mapping[str, str]) -> ConfigError:
+    """Say which property librdkafka refused. Its own text is searched for names and not shown: it quotes values."""
+    unknown = re.match(r'No such configuration property: "([A-Za-z0-9._-]+)"', text)
+    if unknown:
+        return ConfigError(f"Kafka has no client property {unknown[1]}", "look it up in librdkafka's CONFIGURATION.md, or remove it")
+    quoted = re.search(r'onfiguration property "([A-Za-z0-9._-]+)"', text)
+    if quoted:
+        alias = "" if quoted[1] in given else " (librdkafka's name; you may have used another for it)"
+        return ConfigError(f"the value of the Kafka property {quoted[1]}{alias} is not acceptable", "see librdkafka's CONFIGURATION.md")
+    named = [name for name in sorted(given) if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", text)]
+    missing = [name for name in ("sasl.username", "sasl.password") if name in text and name not in given]
+    if missing:
+        return ConfigError(f"the Kafka properties {' and '.join(missing)} are missing", "set them under [kafka] or with -X")
+    if named:
+        return ConfigError(
+            f"the Kafka property {', '.join(named)} cannot be used like this",
+            "a file may be unreadable, or the group's protocol forbids it",
+        )
+    names = ", ".join(sorted(given)) or "none given"
+    return ConfigError(
+        f"librdkafka refused these Kafka properties together: {names}", "check them one by one in librdkafka's CONFIGURATION.md"
+    )
+
+
+def _ms(seconds: float) -> int:
+    """Whole milliseconds, at least one."""
+    return max(1, round(seconds * 1000))

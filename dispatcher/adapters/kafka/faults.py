@@ -1,0 +1,83 @@
+"""What Kafka's errors mean for a person: unreachable, wrong password, missing right. Values and server texts are not repeated."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from dispatcher.errors import BrokerError, DispatcherError
+from dispatcher.settings import Settings
+
+_UNREACHABLE = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
+        KafkaError._RESOLVE,  # noqa: SLF001
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+_AUTHENTICATION = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+_TLS = frozenset({KafkaError._SSL})  # noqa: SLF001
+_RIGHTS = {
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the transactional id",
+}
+
+
+def error_of(failure: BaseException) -> KafkaError | None:
+    """Take the KafkaError out of a KafkaException; None where there is none."""
+    first = failure.args[0] if isinstance(failure, KafkaException) and failure.args else None
+    return first if isinstance(first, KafkaError) else None
+
+
+class Complaints:
+    """What librdkafka reported in the background, by kind; hand `heard` to a client as its `on_error`.
+
+    A call on a client that cannot log in fails with nothing but a time-out; why it does is told to the error callback alone.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._servers = settings.kafka.bootstrap_servers
+        self._codes: set[int] = set()
+
+    def heard(self, error: KafkaError) -> None:
+        """Remember one error; safe from any thread, since adding to a set is one step."""
+        self._codes.add(error.code())
+
+    def fault(self, failure: BaseException, doing: str) -> DispatcherError:
+        """Say why `doing` (a clause such as "reading the topics") failed: the most telling of what is known."""
+        if isinstance(failure, DispatcherError):
+            return failure
+        error = error_of(failure)
+        code = error.code() if error is not None else None
+        return self._known(code, doing) or BrokerError(
+            f"{doing} failed: {error.name() if error is not None else type(failure).__name__}",
+            "Kafka's documentation explains this error code" if error is not None else "",
+        )
+
+    def _known(self, code: int | None, doing: str) -> BrokerError | None:
+        """Name what is wrong; what was heard in the background only counts when the call itself says no more than "no answer"."""
+        if code in _RIGHTS:
+            return BrokerError(f"{doing} failed: this user may not use {_RIGHTS[code]}", "grant the right in Kafka's ACLs")
+        silent = code is None or code in _UNREACHABLE
+        codes = {code} | (self._codes if silent else set())
+        if codes & _AUTHENTICATION:
+            return BrokerError(
+                f"Kafka at {self._servers} refused the login", "check security.protocol, sasl.mechanisms, sasl.username and sasl.password"
+            )
+        if codes & _TLS:
+            return BrokerError(f"no TLS connection to Kafka at {self._servers}", "check security.protocol and the ssl.* properties")
+        if silent:
+            return BrokerError(
+                f"cannot reach Kafka at {self._servers}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
+            )
+        return None
