@@ -13,7 +13,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.errors import ConfigError
 from dispatcher.settings import MIB, Settings
@@ -72,10 +73,12 @@ def producer(
         "partitioner": "murmur2_random",
         "message.max.bytes": largest + _FRAMING_SLACK_BYTES,
         "batch.size": min(_BATCH_BYTES, smallest),
+        "message.timeout.ms": _ms(delivery_timeout_s),
+    }
+    defaults: Properties = {
         "linger.ms": linger_ms,
         "queue.buffering.max.messages": _PRODUCER_QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": max(_PRODUCER_QUEUE_KIB, 2 * (largest + _FRAMING_SLACK_BYTES) // 1024),
-        "message.timeout.ms": _ms(delivery_timeout_s),
     }
     if transactional_id is not None:
         timeout_ms = _ms(settings.worker.transaction_timeout_s)
@@ -83,11 +86,13 @@ def producer(
             "transactional.id": transactional_id,
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
+        }
+        defaults |= {
             # The broker answers CONCURRENT_TRANSACTIONS while it still writes the last one's markers, and librdkafka then sleeps one
             # whole back-off: 13 transactions a second at the default 100 ms, 156 at 2 ms.
             "retry.backoff.ms": 2,
         }
-    return _made(Producer, settings, on_error=on_error, logger=logger, guarantees=guarantees)
+    return _made(Producer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
 
 
 def consumer(
@@ -112,13 +117,13 @@ def consumer(
         "isolation.level": isolation,
         "enable.partition.eof": True,
         "max.poll.interval.ms": _ms(settings.worker.max_poll_interval_s),
-        "allow.auto.create.topics": False,
     }
     defaults: Properties = {
         "queued.max.messages.kbytes": _PREFETCH_KIB,
         "queued.min.messages": _PREFETCH_MESSAGES,
         # How long a full prefetch queue keeps the fetcher asleep: the default of 1 s stops a fast reader once a second.
         "fetch.queue.backoff.ms": 20,
+        "allow.auto.create.topics": False,
     }
     if group is not None:
         guarantees |= _group_properties(protocol)
