@@ -1,0 +1,28 @@
+"""The command line: one module per command, `main` for the program."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from dispatcher.cli import version
+from dispatcher.cli.app import Options, app
+from dispatcher.cli.exits import exit_code
+
+__all__ = ["main"]
+
+for _command in (version,):
+    _command.register(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code. Errors are one sentence and a hint on stderr, never a traceback without -v."""
+    options = Options()
+    try:
+        code = app(args=arguments, prog_name="dispatcher", standalone_mode=False, obj=options)
+        sys.stdout.flush()
+    except BaseException as failure:  # noqa: BLE001 - the outermost place: everything becomes a sentence and a code
+        if isinstance(failure, SystemExit):
+            raise
+        return exit_code(failure, options)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,206 @@
+"""The root command and its global options, which may stand before and after the subcommand.
+
+Users of kcat and rpk write `dispatcher -b x replies` and `dispatcher replies -b x` alike. So the root declares each option once, and
+`Root` hangs a copy of it on every command below; Click parses each where it stands, and all of them end in one `Options`.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dispatcher.core.durations import parse_duration
+from dispatcher.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dispatcher.adapters.config import Loaded
+    from dispatcher.settings import Settings
+
+_GLOBAL = "Global options (before or after the command)"
+_EXIT_CODES = (
+    "Exit codes: 0 done, 1 the call or an item of a batch failed, 2 usage or configuration, 3 Kafka unreachable or refusing, "
+    "4 timed out waiting, 5 refused, 130 interrupted."
+)
+# What `--help` lists, in this order; a command without a place here stands under "Other".
+_PANELS = {
+    "Run": ("dev", "worker", "demo"),
+    "Requests and replies": ("submit", "ask", "wait", "show", "replies", "requests", "dlq"),
+    "Set up": ("topics", "config", "broker", "sample-upstream", "version"),
+}
+
+
+@dataclass
+class Options:
+    """The global options of one command line, and the settings that follow from them. It is `ctx.obj` of every command.
+
+    `flags` holds further settings by dotted name (`worker.slot`): a command whose own options set some puts them there before it
+    asks for `settings()`, which loads once.
+    """
+
+    properties: list[str] = field(default_factory=list)
+    config: Path | None = None
+    json: bool = False
+    quiet: bool = False
+    verbose: int = 0
+    color: bool = True
+    yes: bool = False
+    timeout_s: float | None = None
+    flags: dict[str, Any] = field(default_factory=dict)
+    _loaded: Loaded | None = None
+
+    def __post_init__(self) -> None:
+        self.color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def settings(self) -> Settings:
+        """Settle the settings: flag > -X > environment > file > default. Raises ConfigError."""
+        return self.loaded().settings
+
+    def loaded(self) -> Loaded:
+        """Settle the settings and where each came from; read once, since a file may change under a running command."""
+        if self._loaded is None:
+            from dispatcher.adapters.config import load_with_sources  # noqa: PLC0415 - `version` needs no pydantic
+
+            self._loaded = load_with_sources(file=self.config, flags=self._all_flags(), properties=self.properties, environ=os.environ)
+        return self._loaded
+
+    def secrets(self) -> list[str]:
+        """List every secret known so far, for the error path: it must not print one, and must not fail over a missing one."""
+        given = [value for _, separator, value in (p.partition("=") for p in self.properties) if separator]
+        if self._loaded is None:
+            return given
+        from dispatcher.adapters.config import known_secrets  # noqa: PLC0415 - as above
+
+        return given + known_secrets(self._loaded.settings, os.environ)
+
+    def add(self, name: str, value: Any) -> None:  # noqa: ANN401 - each option has its own type
+        """Take one global option, wherever it stood. What may be repeated adds up, of the others the last one counts."""
+        if value is None or value is False or value in (0, []):
+            return
+        if name == "properties":
+            self.properties += [_pair(text) for text in value]
+        elif name == "verbose":
+            self.verbose += value
+        elif name == "brokers":
+            self.flags["kafka.bootstrap_servers"] = value
+        elif name == "timeout":
+            self.timeout_s = _timeout(value)
+        elif name == "no_color":
+            self.color = False
+            os.environ["NO_COLOR"] = "1"  # rich and the programs that we start ask the environment
+        else:
+            setattr(self, name, value)
+
+    def _all_flags(self) -> dict[str, Any]:
+        """Join what the command set and what -v and -q say about the log."""
+        level = {"logs.level": "debug"} if self.verbose else {"logs.level": "warning"} if self.quiet else {}
+        return level | self.flags
+
+
+def _pair(text: str) -> str:
+    """Check the shape of an -X, without repeating it: half of one may be a password."""
+    name, separator, _ = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError("-X needs NAME=VALUE", "for example: -X security.protocol=SASL_SSL")
+    return text
+
+
+def _timeout(text: str) -> float:
+    """Read --timeout, in seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise ConfigError(f"--timeout: {error}", "for example: --timeout 30s") from None
+
+
+class Root(TyperGroup):
+    """The root group: gives its global options to every command below it, and each command its place in `--help`."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own keywords, passed on
+        super().__init__(**attributes)
+        shared = [p for p in self.params if getattr(p, "rich_help_panel", None) == _GLOBAL]
+        for command in self.commands.values():
+            _share(shared, command)
+        places = {name: (panel, place) for panel, names in _PANELS.items() for place, name in enumerate(names)}
+        for name, command in self.commands.items():
+            command.rich_help_panel = places.get(name, ("Other", 0))[0]  # type: ignore[attr-defined]
+        order = list(_PANELS)
+        self.commands = dict(
+            sorted(
+                self.commands.items(),
+                key=lambda item: (order.index(places[item[0]][0]), places[item[0]][1]) if item[0] in places else (9, 0),
+            )
+        )
+
+
+def _share(shared: list[Any], command: Any) -> None:  # noqa: ANN401 - Click's classes are private in typer
+    """Hang a copy of each global option on a command and all below it, but for the spellings that the command has itself."""
+    taken = {spelling for option in command.params for spelling in (*option.opts, *option.secondary_opts)}
+    for option in shared:
+        twin = copy.copy(option)
+        twin.opts = [spelling for spelling in option.opts if spelling not in taken]
+        if twin.opts:
+            twin.name = f"global_{option.name}"
+            twin.expose_value = False
+            twin.callback = _taker(option.name)
+            command.params.append(twin)
+    for below in getattr(command, "commands", {}).values():
+        _share(shared, below)
+
+
+def _taker(name: str) -> Callable[[typer.Context, Any, Any], Any]:
+    """Make the callback of an option below the root: the value goes to `ctx.obj`, not to the command."""
+
+    def take(ctx: typer.Context, _parameter: Any, value: Any) -> Any:  # noqa: ANN401 - Click's signature
+        ctx.ensure_object(Options).add(name, value)
+        return value
+
+    return take
+
+
+app = typer.Typer(
+    name="dispatcher",
+    cls=Root,
+    help="Runs agents' API calls one after another per key, in order, over Apache Kafka.",
+    epilog=_EXIT_CODES,
+    invoke_without_command=True,
+    # The traceback page of typer shows local variables, and with them secrets.
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    brokers: Annotated[
+        str | None, typer.Option("-b", "--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.", rich_help_panel=_GLOBAL)
+    ] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A librdkafka property; repeatable.", rich_help_panel=_GLOBAL)
+    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration (TOML).", rich_help_panel=_GLOBAL)] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.", rich_help_panel=_GLOBAL)] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no notes on stderr.", rich_help_panel=_GLOBAL)] = False,
+    verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log more; show tracebacks.", rich_help_panel=_GLOBAL)] = 0,
+    no_color: Annotated[bool, typer.Option("--no-color", is_eager=True, help="Plain text.", rich_help_panel=_GLOBAL)] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Answer questions with yes.", rich_help_panel=_GLOBAL)] = False,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.", rich_help_panel=_GLOBAL)
+    ] = None,
+) -> None:
+    """Take the global options that stand before the command."""
+    options = ctx.ensure_object(Options)
+    given = {"no_color": no_color, "brokers": brokers, "properties": properties, "config": config, "json": json}
+    given |= {"quiet": quiet, "verbose": verbose, "yes": yes, "timeout": timeout}
+    for name, value in given.items():
+        options.add(name, value)
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help(), err=True)
+        raise typer.Exit(ConfigError.exit_code)
