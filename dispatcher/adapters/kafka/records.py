@@ -19,8 +19,8 @@ def record_of(message: Message) -> Record:
         cast("str", message.topic()),
         cast("int", message.partition()),
         cast("int", message.offset()),
-        cast("bytes | None", message.key()),
-        cast("bytes | None", message.value()),
+        message.key(),
+        message.value(),
         headers_of(message),
         None if kind == TIMESTAMP_NOT_AVAILABLE or timestamp_ms < 0 else timestamp_ms,
     )
