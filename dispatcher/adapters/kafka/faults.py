@@ -45,8 +45,8 @@ class Complaints:
     A call on a client that cannot log in fails with nothing but a time-out; why it does is told to the error callback alone.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._servers = settings.kafka.bootstrap_servers
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._where = f" at {settings.kafka.bootstrap_servers}" if settings is not None else ""
         self._codes: set[int] = set()
 
     def heard(self, error: KafkaError) -> None:
@@ -57,11 +57,16 @@ class Complaints:
         """Say why `doing` (a clause such as "reading the topics") failed: the most telling of what is known."""
         if isinstance(failure, DispatcherError):
             return failure
-        error = error_of(failure)
+        return self.explain(error_of(failure), doing, type(failure).__name__)
+
+    def explain(self, error: KafkaError | None, doing: str, kind: str = "no answer") -> BrokerError:
+        """Do what `fault` does for an error that was not raised but stood in an answer."""
         code = error.code() if error is not None else None
-        return self._known(code, doing) or BrokerError(
-            f"{doing} failed: {error.name() if error is not None else type(failure).__name__}",
-            "Kafka's documentation explains this error code" if error is not None else "",
+        known = self._known(code, doing)
+        if known is not None:
+            return known
+        return BrokerError(
+            f"{doing} failed: {error.name() if error is not None else kind}", "look this error code up in Kafka's protocol guide"
         )
 
     def _known(self, code: int | None, doing: str) -> BrokerError | None:
@@ -72,12 +77,12 @@ class Complaints:
         codes = {code} | (self._codes if silent else set())
         if codes & _AUTHENTICATION:
             return BrokerError(
-                f"Kafka at {self._servers} refused the login", "check security.protocol, sasl.mechanisms, sasl.username and sasl.password"
+                f"Kafka{self._where} refused the login", "check security.protocol, sasl.mechanisms, sasl.username and sasl.password"
             )
         if codes & _TLS:
-            return BrokerError(f"no TLS connection to Kafka at {self._servers}", "check security.protocol and the ssl.* properties")
+            return BrokerError(f"no TLS connection to Kafka{self._where}", "check security.protocol and the ssl.* properties")
         if silent:
             return BrokerError(
-                f"cannot reach Kafka at {self._servers}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
+                f"cannot reach Kafka{self._where}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
             )
         return None

@@ -1,0 +1,197 @@
+"""Topics as they are and as they should be: facts, `init_topics`, `check_topics`. Existing topics are compared, never altered."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
+from confluent_kafka.cimpl import NewTopic
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.faults import Complaints, error_of
+from dispatcher.errors import BrokerError, ConfigError, DispatcherError
+from dispatcher.settings import Settings
+
+_Answer = TypeVar("_Answer")
+
+DAY_MS = 86_400_000
+# From so many replicas on, one of them may be down: an acknowledgement must then mean two copies, or a crash loses acknowledged records.
+_REPLICAS_FOR_TWO_COPIES = 3
+# A created topic takes some milliseconds to reach every broker's view.
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the broker says about a topic. `topic_id` (16 bytes) tells a re-created topic from the old one of the same name."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    max_message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as the settings say."""
+
+    topic: str
+    what: str
+    found: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A connection that has answered once. Every question ends within `timeout_s`, as an answer or as a sentence."""
+
+    client: AdminClient
+    complaints: Complaints
+    timeout_s: float
+
+    def ask(self, future: Future[_Answer], doing: str) -> _Answer:
+        """Wait for one answer."""
+        try:
+            # The request ends itself after timeout_s; the second more is for the answer's way here.
+            return future.result(timeout=self.timeout_s + 1)
+        except (KafkaException, FutureTimeout) as failure:
+            raise self.fault(failure, doing) from None
+
+    def fault(self, failure: BaseException, doing: str) -> DispatcherError:
+        """Say why `doing` failed; the reason may still wait in the error callback, which `poll` runs."""
+        self.client.poll(0)
+        return self.complaints.fault(failure, doing)
+
+
+def connect(settings: Settings, timeout_s: float) -> Cluster:
+    """Reach the cluster within `timeout_s` seconds, or raise BrokerError that says why not."""
+    complaints = Complaints(settings)
+    client = clients.admin(settings, on_error=complaints.heard)
+    try:
+        client.list_topics(timeout=timeout_s)
+    except KafkaException as failure:
+        client.poll(0)  # the reason waits in the error callback
+        raise complaints.fault(failure, "connecting") from None
+    return Cluster(client, complaints, timeout_s)
+
+
+def facts(client: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, TopicFacts]:
+    """Describe the topics that exist among `names`; what does not exist is not in the answer. BrokerError when Kafka does not answer."""
+    return facts_of(Cluster(client, Complaints(), timeout_s), names)
+
+
+def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
+    """Do what `facts` does, with better reasons when it fails."""
+    found: dict[str, TopicFacts] = {}
+    asked = cluster.client.describe_topics(TopicCollection(list(names)), request_timeout=cluster.timeout_s)
+    for name, future in asked.items():
+        try:
+            topic = future.result(timeout=cluster.timeout_s + 1)
+        except (KafkaException, FutureTimeout) as failure:
+            error = error_of(failure)
+            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                continue
+            raise cluster.fault(failure, f"describing topic {name}") from None
+        halves = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
+        limit = int(configuration(cluster, name)["max.message.bytes"])
+        found[name] = TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit)
+    return found
+
+
+def configuration(cluster: Cluster, name: str) -> dict[str, str]:
+    """Read a topic's configuration, defaults included."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    future = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
+    entries = cluster.ask(future, f"reading the configuration of topic {name}")
+    return {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
+
+
+def wanted(settings: Settings) -> dict[str, dict[str, str]]:
+    """Say how each topic should be configured (SURFACE: sizes and retention; delete, since a log keeps every record)."""
+    topics = settings.topics
+    plan = {
+        topics.requests: (topics.request_max_bytes, topics.request_retention_days),
+        topics.replies: (topics.reply_max_bytes, topics.reply_retention_days),
+        topics.dead_letters: (topics.dead_letter_max_bytes, topics.dead_letter_retention_days),
+    }
+    return {
+        name: {
+            "cleanup.policy": "delete",
+            "max.message.bytes": str(size),
+            "retention.ms": str(round(days * DAY_MS)),
+            "min.insync.replicas": "2" if topics.replication_factor >= _REPLICAS_FOR_TWO_COPIES else "1",
+        }
+        for name, (size, days) in plan.items()
+    }
+
+
+def create_missing(cluster: Cluster, settings: Settings) -> tuple[str, ...]:
+    """Create the topics that do not exist, wait until the cluster shows them, and name them."""
+    configs = wanted(settings)
+    existing = facts_of(cluster, configs)
+    missing = [name for name in configs if name not in existing]
+    if not missing:
+        return ()
+    shape = settings.topics
+    new = [NewTopic(n, num_partitions=shape.partitions, replication_factor=shape.replication_factor, config=configs[n]) for n in missing]
+    for name, future in cluster.client.create_topics(new, request_timeout=cluster.timeout_s).items():
+        try:
+            future.result(timeout=cluster.timeout_s + 1)
+        except (KafkaException, FutureTimeout) as failure:
+            _explain_creation(cluster, settings, name, failure)
+    _await_visible(cluster, missing)
+    return tuple(missing)
+
+
+def _explain_creation(cluster: Cluster, settings: Settings, name: str, failure: BaseException) -> None:
+    """Pass over what another `topics init` has created meanwhile; raise what is wrong otherwise."""
+    error = error_of(failure)
+    code = error.code() if error is not None else None
+    if code == KafkaError.TOPIC_ALREADY_EXISTS:
+        return
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        raise ConfigError(
+            f"topics.replication_factor is {settings.topics.replication_factor}, and the cluster has fewer brokers", "lower it"
+        ) from None
+    raise cluster.fault(failure, f"creating topic {name}") from None
+
+
+def _await_visible(cluster: Cluster, names: list[str]) -> None:
+    """Wait until the cluster describes what it has just created."""
+    end = time.monotonic() + cluster.timeout_s
+    while len(facts_of(cluster, names)) < len(names):
+        if time.monotonic() > end:
+            raise BrokerError("the cluster does not show the topics that it created", "run `dispatcher topics check` in a minute")
+        cluster.client.poll(_POLL_S)
+
+
+def differences(cluster: Cluster, settings: Settings) -> list[Difference]:
+    """Compare the topics with the settings: missing ones, partition counts, sizes, retention, policy."""
+    configs = wanted(settings)
+    existing = facts_of(cluster, configs)
+    found: list[Difference] = []
+    for name, config in configs.items():
+        if name not in existing:
+            found.append(Difference(name, "topic", "missing", "exists"))
+            continue
+        if existing[name].partitions != settings.topics.partitions:
+            found.append(Difference(name, "partitions", str(existing[name].partitions), str(settings.topics.partitions)))
+        found += _configured(name, configuration(cluster, name), config)
+    return found
+
+
+def _configured(name: str, found: Mapping[str, str], want: Mapping[str, str]) -> list[Difference]:
+    """Compare one topic's configuration. More in-sync replicas than wanted only make it safer."""
+    return [
+        Difference(name, key, found.get(key, "unset"), value)
+        for key, value in want.items()
+        if found.get(key) != value and not (key == "min.insync.replicas" and int(found.get(key, "0")) >= int(value))
+    ]
