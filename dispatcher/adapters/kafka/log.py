@@ -1,0 +1,218 @@
+"""Reading one topic from where to where, without a group: nothing is joined, nothing is committed, nobody is disturbed.
+
+Readers see what is committed and no more: "the end" is the last stable offset, and an open transaction stands behind it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.records import record_of
+from dispatcher.core.positions import Anchor, Position, Span
+from dispatcher.core.record import Record
+from dispatcher.errors import ConfigError
+from dispatcher.settings import Settings
+
+# One wait for a message; Ctrl-C is noticed after at most this long.
+POLL_S = 0.2
+# Contact with the broker when the caller says nothing: several attempts, and still an answer while a person waits.
+TIMEOUT_S = 15.0
+
+_GONE = frozenset(
+    {
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+@dataclass(slots=True)
+class Stretch:
+    """What is read of one partition: from `start` up to, not including, `stop` (None: for ever). `position` is the next offset to read."""
+
+    start: int
+    stop: int | None
+    position: int
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to read."""
+        return self.stop is not None and self.position >= self.stop
+
+
+class LogReader:
+    """A groupless read_committed reader of one topic. Owned by one thread; a context manager.
+
+    `timeout_s` bounds each contact with the broker: opening, and staying without it once it was lost. Errors: `ConfigError` for a topic
+    or partition that does not exist, `BrokerError` where Kafka cannot be reached or refuses.
+    """
+
+    def __init__(self, settings: Settings, topic: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.topic = topic
+        # What was searched, by partition: grows while `read` runs.
+        self.stretches: dict[int, Stretch] = {}
+        self._timeout_s = timeout_s
+        self._complaints = Complaints(settings)
+        self._troubled = False
+        self._consumer = clients.consumer(settings, on_error=self._heard)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; may be repeated."""
+        self._consumer.close()
+
+    def read(self, span: Span, *, partitions: Sequence[int] | None = None, until_end: bool = False) -> Iterator[Record]:
+        """Yield the records of `span` in each partition's order; `until_end` stops at the end that is there when it begins.
+
+        A partition ends by *offset*: at a record at or behind its stop, or when the broker says that there is nothing up to there (logs
+        have holes: aborted records, transaction markers, what retention took). Without a stop it follows for ever.
+        """
+        self.stretches = self._plan(span, partitions, until_end=until_end)
+        pending = {number for number, stretch in self.stretches.items() if not stretch.done}
+        if not pending:
+            return
+        self._assign()
+        while pending:
+            message = self._next()
+            number = message.partition()
+            if number is None or number not in pending:
+                continue
+            stretch = self.stretches[number]
+            if (error := message.error()) is not None:
+                self._event(message, error, stretch)
+            else:
+                record = record_of(message)
+                stretch.position = record.next_offset
+                if stretch.start <= record.offset and (stretch.stop is None or record.offset < stretch.stop):
+                    yield record
+            if stretch.done:
+                pending.discard(number)
+                # Else a busy partition would go on filling the prefetch queue of the others.
+                self._consumer.pause([TopicPartition(self.topic, number)])
+
+    def _plan(self, span: Span, partitions: Sequence[int] | None, *, until_end: bool) -> dict[int, Stretch]:
+        """Decide every offset before the first record, so that what comes meanwhile moves no end."""
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            numbers = self._partitions(partitions, deadline)
+            edges = {number: self._edges(number, deadline) for number in numbers}
+            starts = self._offsets(span.since, edges, deadline)
+            stops = self._offsets(span.until, edges, deadline) if span.until is not None else {}
+        except KafkaException as error:
+            raise self._complaints.fault(error, f"reading {self.topic}") from None
+        plan = {}
+        for number, (first, end) in edges.items():
+            stop = stops.get(number)
+            if until_end:
+                stop = end if stop is None else min(stop, end)
+            plan[number] = Stretch(starts[number], stop, min(max(starts[number], first), end))
+        return plan
+
+    def _partitions(self, wanted: Sequence[int] | None, deadline: float) -> list[int]:
+        """Return the partitions to read, all that there are unless some are named."""
+        known = self._consumer.list_topics(self.topic, timeout=_left(deadline)).topics[self.topic]
+        if known.error is not None:
+            if known.error.code() in _GONE:
+                raise _no_topic(self.topic)
+            raise KafkaException(known.error)
+        numbers = sorted(known.partitions)
+        for number in wanted or ():
+            if number not in known.partitions:
+                raise ConfigError(f"topic {self.topic} has no partition {number}", f"it has 0 to {len(numbers) - 1}")
+        return numbers if wanted is None else sorted(set(wanted))
+
+    def _edges(self, number: int, deadline: float) -> tuple[int, int]:
+        """Return the first offset and the end (the last stable offset) of a partition."""
+        first, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_left(deadline))
+        return first, end
+
+    def _offsets(self, position: Position, edges: dict[int, tuple[int, int]], deadline: float) -> dict[int, int]:
+        """Turn a position into an offset per partition; a time later than every record is the end."""
+        if position.anchor is not Anchor.TIME:
+            return {number: position.offset(first, end) for number, (first, end) in edges.items()}
+        asked = [TopicPartition(self.topic, number, position.number) for number in edges]
+        found = {}
+        for answer in self._consumer.offsets_for_times(asked, timeout=_left(deadline)):
+            if answer.error is not None:
+                raise KafkaException(answer.error)
+            end = edges[answer.partition][1]
+            found[answer.partition] = end if answer.offset == OFFSET_END else min(answer.offset, end)
+        return found
+
+    def _next(self) -> Message:
+        """Wait for the next message or event; as long as the broker is there."""
+        quiet_since = time.monotonic()
+        while True:
+            message = self._consumer.poll(POLL_S)
+            if message is not None:
+                return message
+            waits_for_end = any(stretch.stop is not None and not stretch.done for stretch in self.stretches.values())
+            if self._troubled or (waits_for_end and time.monotonic() - quiet_since > self._timeout_s):
+                self._probe()
+                quiet_since = time.monotonic()
+
+    def _probe(self) -> None:
+        """Ask the broker anything: after this it is there, or the reader ends with the reason."""
+        self._troubled = False
+        number = next(iter(self.stretches))
+        try:
+            self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=self._timeout_s)
+        except KafkaException as error:
+            raise self._complaints.fault(error, f"reading {self.topic}") from None
+
+    def _event(self, message: Message, error: KafkaError, stretch: Stretch) -> None:
+        """Take in what is not a record: the end of a partition, a start that retention took away, or a failure."""
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - see above
+            stretch.position = max(stretch.position, message.offset() or 0)
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - see above
+            self._catch_up(message.partition() or 0, stretch)
+        elif code in _GONE:
+            raise _no_topic(self.topic)
+        elif error.fatal() or not error.retriable():
+            raise self._complaints.fault(KafkaException(error), f"reading {self.topic}")
+
+    def _catch_up(self, number: int, stretch: Stretch) -> None:
+        """Go on at what is left of a partition whose next record is no longer there."""
+        try:
+            first, end = self._edges(number, time.monotonic() + self._timeout_s)
+            stretch.position = min(max(stretch.position, first), end)
+        except KafkaException as error:
+            raise self._complaints.fault(error, f"reading {self.topic}") from None
+        # librdkafka has stopped this partition and refuses to seek in it.
+        self._assign()
+
+    def _assign(self) -> None:
+        """Read what is not done from where it stands; what was fetched ahead is fetched again."""
+        self._consumer.assign([TopicPartition(self.topic, n, stretch.position) for n, stretch in self.stretches.items() if not stretch.done])
+
+    def _heard(self, error: KafkaError) -> None:
+        """Note trouble, told by librdkafka inside `poll`. Nothing is raised here: most of it passes by itself."""
+        self._complaints.heard(error)
+        self._troubled = True
+
+
+def _left(deadline: float) -> float:
+    """Return the seconds up to `deadline`; never 0, which librdkafka may take for "no wait" or "for ever"."""
+    return max(0.05, deadline - time.monotonic())
+
+
+def _no_topic(topic: str) -> ConfigError:
+    return ConfigError(
+        f"topic {topic} does not exist", "`dispatcher topics init` creates it; check topics.prefix and kafka.bootstrap_servers"
+    )
