@@ -69,7 +69,7 @@ types: install-dev ## mypy --strict
 
 .PHONY: structure
 structure: install-dev ## who may import whom
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
 unit: install-dev ## the tests that need no broker: seconds
@@ -88,7 +88,9 @@ fmt: install-dev ## put the code into its format, mend what ruff can mend
 
 .PHONY: schemas
 schemas: install-dev ## write schemas/*.schema.json from the models
-	@$(BIN)/python -m dispatcher.core.schema schemas
+	@for name in request reply; do \
+		$(BIN)/python -c "import sys; from dispatcher.core import schema; sys.stdout.write(schema.text('$$name'))" \
+			> schemas/$$name.schema.json || exit 1; done
 
 # UPGRADE=1 takes the newest versions that pyproject.toml allows; without it, what is locked stays where it still fits.
 .PHONY: lock
