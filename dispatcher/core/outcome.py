@@ -1,0 +1,65 @@
+"""How one record ended: its terminal reply, its dead letter if there is one, and the position that may be committed with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dispatcher.core.dead_letter import DeadLetter
+from dispatcher.core.record import Message, Record
+from dispatcher.core.reply import Fault, Reply
+from dispatcher.core.status import Reason, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Identity of one assignment: results of another epoch never count."""
+
+    partition: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Made by a lane, given its `position` by the partition, published by the publisher. Without a reply it only moves the position."""
+
+    owner: Owner
+    record: Record | None
+    reply: Reply | None
+    letter: DeadLetter | None = None
+    position: int = -1
+
+    def messages(self) -> tuple[Message, ...]:
+        """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""
+        letter = () if self.letter is None else (self.letter.letter(),)
+        reply = () if self.reply is None else (self.reply.message(),)
+        return (*letter, *reply)
+
+    def fitted(self, limits: Mapping[str, int]) -> Outcome:
+        """This outcome with every message within its topic's limit in bytes: one bad record aborts everybody's transaction."""
+        outcome = self
+        for _ in range(3):
+            over = [message for message in outcome.messages() if message.size_bytes > limits.get(message.topic, 1 << 62)]
+            if not over:
+                break
+            for message in over:
+                outcome = outcome.cut(message.topic)
+        return outcome
+
+    def cut(self, topic: str) -> Outcome:
+        """This outcome with its message for `topic` in less space."""
+        if self.letter is not None and self.letter.topic == topic:
+            return replace(self, letter=self.letter.cut())
+        return replace(self, reply=self.reply and self.reply.cut())
+
+    def readdressed(self, default_topic: str, letter_topic: str, group: str) -> Outcome:
+        """This outcome where the reply topic that was asked for cannot be written: answered on the default one, as a dead letter."""
+        reply, record = self.reply, self.record
+        if reply is None or record is None:
+            return self
+        message = "the reply topic or partition that was asked for cannot be written"
+        envelope = replace(reply.envelope, reply_topic=default_topic, reply_partition=record.partition)
+        letter = DeadLetter(record, letter_topic, record.partition, group, Reason.REPLY_TOPIC_FORBIDDEN, message, "publish", "reply_topic")
+        fault = Fault(Reason.REPLY_TOPIC_FORBIDDEN.value, message)
+        reply = replace(reply, envelope=envelope, status=Status.DEAD, reason=Reason.REPLY_TOPIC_FORBIDDEN, fault=fault)
+        return replace(self, reply=reply, letter=self.letter or letter)

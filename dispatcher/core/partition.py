@@ -1,0 +1,108 @@
+"""A partition under one assignment: its lanes, its progress, and how much of it is held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from dispatcher.core.lane import Lane
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.progress import Progress
+from dispatcher.core.record import Record
+from dispatcher.core.request import Decoder
+
+
+class Flow(Enum):
+    """What the source should do with this partition now."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much one partition may hold. Pausing throws away what the client has fetched ahead: it starts at the
+    full mark and ends at half of it, never record by record."""
+
+    records: int
+    size_bytes: int
+
+
+class Partition:
+    """One object per assignment: a late result of an earlier one lands on an object that nobody reads.
+
+    With `ordering = "partition"` it holds one lane. Owned by the engine.
+    """
+
+    __slots__ = ("_held_bytes", "_held_records", "_paused", "_room", "_unpublished", "closed", "lane", "owner", "progress")
+
+    def __init__(self, owner: Owner, position: int, decoder: Decoder, room: Room) -> None:
+        self.owner = owner
+        self.progress = Progress(position)
+        self.lane = Lane(owner, decoder)
+        self.closed = False
+        self._room = room
+        self._held_records = 0
+        self._held_bytes = 0
+        self._unpublished = 0  # outcomes handed out and not yet acknowledged
+        self._paused = False
+
+    @property
+    def held_records(self) -> int:
+        """Records in memory: queued, called, or waiting for their acknowledgement."""
+        return self._held_records
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether a closed partition has nothing in flight, neither a call nor a publication."""
+        return self.closed and not self.lane.is_calling and self._unpublished == 0
+
+    def accept(self, records: Iterable[Record], now: float) -> Flow | None:
+        """Queue records that came at `now` (monotonic seconds), each at most once; says if the source should pause."""
+        if self.closed:
+            return None
+        for record in records:
+            if self.progress.deliver(record.offset):
+                self.lane.add(record, now)
+                self._held_records += 1
+                self._held_bytes += record.size_bytes
+        return self._flow()
+
+    def settle(self, outcome: Outcome) -> Outcome:
+        """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls."""
+        assert outcome.record is not None
+        self._unpublished += 1
+        return replace(outcome, position=self.progress.settle(outcome.record.offset))
+
+    def reach_end(self, end: int) -> Outcome | None:
+        """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
+        position = None if self.closed else self.progress.reach_end(end)
+        if position is None:
+            return None
+        self._unpublished += 1
+        return Outcome(self.owner, None, None, position=position)
+
+    def acknowledge(self, outcome: Outcome) -> Flow | None:
+        """`outcome` is published and its position committed; says if the source should go on."""
+        self._unpublished -= 1
+        self.progress.acknowledge(outcome.position)
+        if outcome.record is not None:
+            self._held_records -= 1
+            self._held_bytes -= outcome.record.size_bytes
+        return self._flow()
+
+    def close(self) -> None:
+        """Start nothing more; the call in hand may end."""
+        self.closed = True
+        self.lane.close()
+
+    def _flow(self) -> Flow | None:
+        held, size = self._held_records, self._held_bytes
+        if not self._paused and (held >= self._room.records or size >= self._room.size_bytes):
+            self._paused = True
+            return Flow.PAUSE
+        if self._paused and held * 2 <= self._room.records and size * 2 <= self._room.size_bytes:
+            self._paused = False
+            return Flow.RESUME
+        return None

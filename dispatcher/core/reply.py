@@ -1,0 +1,172 @@
+"""The terminal reply of an execution: its value (`ReplyBody`), and a reply turned into the message that is published."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from dispatcher.core.call import Answered
+from dispatcher.core.envelope import Envelope
+from dispatcher.core.record import Header, Message, Record
+from dispatcher.core.status import Reason, Status
+
+REPLY_TYPE = "dispatcher.reply.v1"
+# What is kept of an answer that no reply can carry (SURFACE: reply_too_large).
+KEPT_BYTES = 64 * 1024
+
+
+class ErrorBody(BaseModel):
+    """What went wrong, for a program (`kind`) and for a person (`message`)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: Annotated[str, Field(description="http, timeout, reset, connect, ... or the dead letter's reason")]
+    message: Annotated[str, Field(description="one sentence; never holds a secret")]
+    retry_at: Annotated[str | None, Field(description="RFC 3339: not before then, where the callee said so")] = None
+
+
+class HttpBody(BaseModel):
+    """The callee's answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    status: int
+    headers: Annotated[dict[str, str], Field(description="allow-listed, names in lower case, duplicates joined by a comma")]
+    body: Annotated[Any, Field(description="the body, where it is JSON")] = None
+    body_base64: Annotated[str | None, Field(description="the body, where it is not; cut where the reply was too large")] = None
+
+
+class ReplyBody(BaseModel):
+    """The value of a reply record."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="dispatcher reply")
+
+    status: Status
+    reason: Annotated[Reason | None, Field(description="why, where it was given up or cut")] = None
+    error: ErrorBody | None = None
+    http: HttpBody | None = None
+    attempts: Annotated[int, Field(ge=0, description="calls made for this execution by the worker that answered")]
+    metadata: Annotated[Any, Field(description="the request's, untouched")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The error of a reply, before it is written down. `retry_at` is RFC 3339."""
+
+    kind: str
+    message: str
+    retry_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """All that a reply says, before it becomes bytes. `duration_ms` runs from the first call to the last answer."""
+
+    record: Record
+    envelope: Envelope
+    status: Status
+    attempts: int
+    time: str  # RFC 3339, wall clock at the end
+    source: str  # ce_source: who answered
+    duration_ms: int = 0
+    reason: Reason | None = None
+    fault: Fault | None = None
+    answer: Answered | None = None
+    shown_headers: tuple[str, ...] = ()
+    metadata: bytes | None = None  # JSON
+
+    def message(self) -> Message:
+        """The record to publish: same key and, unless the request says otherwise, the same partition number."""
+        return Message(
+            self.envelope.reply_topic,
+            self.envelope.reply_partition,
+            self.record.key,
+            orjson.dumps(self._value()),
+            self._headers(),
+        )
+
+    def cut(self) -> Reply:
+        """The same outcome in less space: a call is not repeated because its answer is too large to publish.
+
+        The first cut keeps the beginning of the answer's body, the next one neither body nor metadata.
+        """
+        answer, metadata = self.answer, self.metadata
+        if answer is not None and len(answer.body) > KEPT_BYTES:
+            answer = replace(answer, body=answer.body[:KEPT_BYTES], truncated=True)
+        else:
+            answer, metadata = answer and replace(answer, body=b"", truncated=True), None
+        if self.status not in {Status.OK, Status.ERROR}:
+            return replace(self, answer=answer, metadata=metadata)
+        fault = Fault("reply_too_large", "the callee answered, but the answer is too large to publish: its beginning is kept")
+        return replace(self, status=Status.ERROR, reason=Reason.REPLY_TOO_LARGE, fault=fault, answer=answer, metadata=metadata)
+
+    def _value(self) -> dict[str, Any]:
+        value: dict[str, Any] = {"status": self.status, "attempts": self.attempts}
+        if self.reason is not None:
+            value["reason"] = self.reason
+        if self.fault is not None:
+            value["error"] = {"kind": self.fault.kind, "message": self.fault.message}
+            if self.fault.retry_at is not None:
+                value["error"]["retry_at"] = self.fault.retry_at
+        if self.answer is not None:
+            value["http"] = _http(self.answer, self.shown_headers)
+        if self.metadata is not None:
+            value["metadata"] = orjson.Fragment(self.metadata)
+        return value
+
+    def _headers(self) -> tuple[Header, ...]:
+        envelope, record = self.envelope, self.record
+        texts = [
+            ("ce_id", f"{envelope.position_id}/reply"),
+            ("ce_type", REPLY_TYPE),
+            ("ce_source", self.source),
+            ("ce_time", self.time),
+            ("ce_specversion", "1.0"),
+            ("ce_causationid", envelope.request_id),
+            ("content-type", "application/json"),
+            ("dispatcher-status", self.status.value),
+            ("dispatcher-attempt", str(self.attempts)),
+            ("dispatcher-duration-ms", str(self.duration_ms)),
+            ("dispatcher-request-topic", record.topic),
+            ("dispatcher-request-partition", str(record.partition)),
+            ("dispatcher-request-offset", str(record.offset)),
+            *envelope.trace,
+        ]
+        if self.answer is not None:
+            texts.append(("dispatcher-http-status", str(self.answer.status)))
+        return (*((name, text.encode()) for name, text in texts), *envelope.echoed)
+
+
+def _http(answer: Answered, shown: tuple[str, ...]) -> dict[str, Any]:
+    headers: dict[str, str] = {}
+    json = False
+    for name, text in answer.headers:
+        if name == "content-type":
+            kind = text.partition(";")[0].strip().lower()
+            json = kind == "application/json" or kind.endswith("+json")
+        if _is_shown(name, shown):
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
+    http: dict[str, Any] = {"status": answer.status, "headers": headers}
+    if not answer.body:
+        return http
+    if json and not answer.truncated and _is_json(answer.body):
+        http["body"] = orjson.Fragment(answer.body)
+    else:
+        http["body_base64"] = base64.b64encode(answer.body).decode("ascii")
+    return http
+
+
+def _is_shown(name: str, shown: tuple[str, ...]) -> bool:
+    return name in shown or any(entry.endswith("*") and name.startswith(entry[:-1]) for entry in shown)
+
+
+def _is_json(body: bytes) -> bool:
+    try:
+        orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return True

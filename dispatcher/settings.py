@@ -1,0 +1,229 @@
+"""One frozen settings model: every limit of the product, with its unit in the name and the reason for its value.
+
+How values get here (flag > `-X` > environment > file > default) is `load` in `dispatcher/adapters/config.py`; this module only
+says what exists, what it may be, and which values contradict each other. Secrets are `SecretStr`: they do not print.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+MIB = 1024 * 1024
+
+# Properties that carry a guarantee: the product sets them, nobody else may (SURFACE: refused, not ignored).
+RESERVED_PROPERTIES = frozenset(
+    {
+        "acks",
+        "auto.commit.enable",
+        "auto.offset.reset",
+        "batch.size",
+        "default.topic.config",
+        "delivery.timeout.ms",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "isolation.level",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "max.poll.interval.ms",
+        "message.max.bytes",
+        "message.timeout.ms",
+        "partition.assignment.strategy",
+        "partitioner",
+        "request.required.acks",
+        "topic.partitioner",
+        "transaction.timeout.ms",
+        "transactional.id",
+    }
+)
+
+
+class Section(BaseModel):
+    """A table of the configuration: frozen, and without room for names it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka. `properties` are plain librdkafka properties (dotted names), applied to every client."""
+
+    bootstrap_servers: str = "localhost:9092"
+    properties: dict[str, SecretStr] = Field(default_factory=dict)
+
+    @field_validator("properties")
+    @classmethod
+    def _keep_guarantees(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        for name in value:
+            if name in RESERVED_PROPERTIES:
+                raise ValueError(f"{name} carries a guarantee and is set by the dispatcher: remove it")
+        return value
+
+
+class TopicSettings(Section):
+    """Names, sizes and retention of the topics; `dispatcher topics init` creates them so."""
+
+    prefix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}$")] = "dispatcher"
+    partitions: Count = 12
+    replication_factor: Count = 1
+    # Topics beside the default one that a request may name for its reply; the sender chooses, so only listed ones are written.
+    reply_topics: tuple[str, ...] = ()
+    request_max_bytes: Count = 1 * MIB
+    reply_max_bytes: Count = 8 * MIB
+    dead_letter_max_bytes: Count = 8 * MIB
+    request_retention_days: Positive = 7
+    reply_retention_days: Positive = 7
+    dead_letter_retention_days: Positive = 30
+
+    @property
+    def requests(self) -> str:
+        return f"{self.prefix}.requests"
+
+    @property
+    def replies(self) -> str:
+        return f"{self.prefix}.replies"
+
+    @property
+    def dead_letters(self) -> str:
+        return f"{self.prefix}.dlq"
+
+
+class WorkerSettings(Section):
+    """One worker process: its place in the group, what it may hold, and how long things may take."""
+
+    group: Annotated[str, Field(min_length=1, max_length=200)] = "dispatcher"
+    # Stable name of this worker: the transactional.id is group + slot, so that a restart settles what its predecessor left open.
+    slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(
+        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}"
+    )
+    ordering: Literal["partition", "key"] = "partition"
+    publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
+    # Open calls of this process at once.
+    inflight_max: Count = 1000
+    # Time for calls in hand when partitions are taken away or on SIGTERM; longer than call_timeout_s, so that they are finished, not cut.
+    drain_s: Positive = 75
+    # Buffer of one partition: what it can finish in drain_s, since kept partitions live on it while another drains.
+    lane_buffer_max_records: Count = 4000
+    lane_buffer_max_bytes: Count = 16 * MIB
+    # Start of one transaction (or commit) to the start of the next under load; an idle worker publishes at once.
+    commit_interval_ms: Annotated[int, Field(ge=0, le=10_000)] = 20
+    # An open transaction is a lease on every reader of its partitions: short, and never held across a call.
+    transaction_timeout_s: Annotated[float, Field(ge=1, le=900)] = 10
+    max_poll_interval_s: Annotated[float, Field(ge=1, le=86_400)] = 300
+    # Longest time that a callee's own hints (429, 503 with Retry-After) may hold one request.
+    wait_max_s: Positive = 600
+    on_wrong_partition: Literal["refuse", "warn"] = "refuse"
+    # Health and metrics; port 0 takes a free one and logs it.
+    http_host: str = "127.0.0.1"
+    http_port: Annotated[int, Field(ge=0, le=65_535)] = 9464
+
+    @property
+    def commit_budget_s(self) -> float:
+        """Longest time that one publication may need to end: the transaction's timeout and the broker's sweep (10 s)."""
+        return self.transaction_timeout_s + 10
+
+    @field_validator("ordering")
+    @classmethod
+    def _built(cls, value: str) -> str:
+        if value == "key":
+            raise ValueError('ordering = "key" is not built yet: use "partition"')
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> WorkerSettings:
+        if self.drain_s + self.commit_budget_s >= self.max_poll_interval_s:
+            raise ValueError(
+                f"drain_s ({self.drain_s:g}) + {self.commit_budget_s:g} s to publish must be less than "
+                f"max_poll_interval_s ({self.max_poll_interval_s:g}): lower drain_s or raise max_poll_interval_s"
+            )
+        return self
+
+
+class CredentialSettings(Section):
+    """A secret that a worker adds to a call. Messages name its alias, never its value."""
+
+    header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$")] = "Authorization"
+    value: SecretStr | None = None
+    value_env: str | None = None
+    value_file: str | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> CredentialSettings:
+        given = [n for n in ("value", "value_env", "value_file") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise ValueError("needs exactly one of value, value_env and value_file")
+        return self
+
+
+class UpstreamSettings(Section):
+    """A callee, by alias: where it is, what may be sent to it, and how patient we are."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
+    # Aliases that may be sent there. Empty: the callee takes no credential, and none is ever sent.
+    credentials: tuple[Alias, ...] = ()
+    methods: tuple[str, ...] = ("GET", "POST")
+    # Loopback, private and link-local addresses are refused unless this is true.
+    allow_private: bool = False
+    # May a message with key apikey:A name another credential of this upstream?
+    allow_other_credential: bool = False
+    call_timeout_s: Positive = 60
+    connect_timeout_s: Positive = 10
+    attempts_max: Annotated[int, Field(ge=1, le=100)] = 3
+    backoff_base_s: Positive = 1
+    backoff_max_s: Positive = 30
+    # Most bytes of an answer that are kept; a longer one ends as reply_too_large.
+    response_max_bytes: Count = 7 * MIB
+    # Request headers that a message may set, in lower case.
+    request_headers: tuple[str, ...] = (
+        "accept",
+        "accept-language",
+        "anthropic-beta",
+        "anthropic-version",
+        "content-type",
+        "openai-beta",
+        "openai-organization",
+        "openai-project",
+        "x-request-id",
+    )
+    # Response headers that a reply shows, in lower case; a trailing * takes all with that beginning.
+    response_headers: tuple[str, ...] = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id", "x-ratelimit-*")
+
+
+class LogSettings(Section):
+    """JSON lines on stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    # Keys appear as an HMAC under this secret; without one, under a random one of the process.
+    key_secret: SecretStr | None = None
+
+
+class Settings(Section):
+    """Everything that can be set. Frozen: one is made at start and handed down."""
+
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings)
+    topics: TopicSettings = Field(default_factory=TopicSettings)
+    worker: WorkerSettings = Field(default_factory=WorkerSettings)
+    logs: LogSettings = Field(default_factory=LogSettings)
+    credentials: dict[Alias, CredentialSettings] = Field(default_factory=dict)
+    upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _aliases_exist(self) -> Settings:
+        for name, upstream in self.upstreams.items():
+            for alias in upstream.credentials:
+                if alias not in self.credentials:
+                    raise ValueError(f"upstreams.{name}.credentials names {alias}, which is not in [credentials]")
+        return self
