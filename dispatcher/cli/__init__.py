@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dispatcher.cli import version
+from dispatcher.cli import sample_upstream, version
 from dispatcher.cli.app import Options, app
 from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (version,):
+for _command in (sample_upstream, version):
     _command.register(app)
 
 
