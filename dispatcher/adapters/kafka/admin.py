@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -25,8 +25,18 @@ _Answer = TypeVar("_Answer")
 DAY_MS = 86_400_000
 # From so many replicas on, one of them may be down: an acknowledgement must then mean two copies, or a crash loses acknowledged records.
 _REPLICAS_FOR_TWO_COPIES = 3
-# A created topic takes some milliseconds to reach every broker's view.
+# A created topic takes some milliseconds to reach every broker's view, and the first commit of a cluster creates its offsets topic.
 _POLL_S = 0.05
+_SETTLING = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +61,33 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A connection that has answered once. Every question ends within `timeout_s`, as an answer or as a sentence."""
+    """A connection that has answered once. A question ends about `timeout_s` later, as an answer or as a sentence."""
 
     client: AdminClient
     complaints: Complaints
     timeout_s: float
 
-    def ask(self, future: Future[_Answer], doing: str) -> _Answer:
-        """Wait for one answer."""
-        try:
-            # The request ends itself after timeout_s; the second more is for the answer's way here.
-            return future.result(timeout=self.timeout_s + 1)
-        except (KafkaException, FutureTimeout) as failure:
-            raise self.fault(failure, doing) from None
+    def settled(self, question: Callable[[], Future[_Answer]], doing: str) -> _Answer:
+        """Wait for an answer about something that may have been created a moment ago: ask again while the cluster settles."""
+        end = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                # The request ends itself after timeout_s; the second more is for the answer's way here.
+                return question().result(timeout=self.timeout_s + 1)
+            except (KafkaException, FutureTimeout) as failure:
+                if not settling(error_of(failure)) or time.monotonic() > end:
+                    raise self.fault(failure, doing) from None
+            self.client.poll(_POLL_S)
 
     def fault(self, failure: BaseException, doing: str) -> DispatcherError:
         """Say why `doing` failed; the reason may still wait in the error callback, which `poll` runs."""
         self.client.poll(0)
         return self.complaints.fault(failure, doing)
+
+
+def settling(error: KafkaError | None) -> bool:
+    """Say whether a cluster answers so while something new in it settles."""
+    return error is not None and error.code() in _SETTLING
 
 
 def connect(settings: Settings, timeout_s: float) -> Cluster:
@@ -109,8 +128,10 @@ def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
 def configuration(cluster: Cluster, name: str) -> dict[str, str]:
     """Read a topic's configuration, defaults included."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    future = cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource]
-    entries = cluster.ask(future, f"reading the configuration of topic {name}")
+    entries = cluster.settled(
+        lambda: cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource],
+        f"reading the configuration of topic {name}",
+    )
     return {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
 
 

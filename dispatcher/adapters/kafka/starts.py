@@ -6,6 +6,7 @@ lost commit). To read it from the start could pay for the whole log again; to re
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,7 @@ from typing import Literal
 from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
-from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of
+from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
 from dispatcher.adapters.kafka.faults import error_of
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
@@ -75,10 +76,10 @@ def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int
     if known is None:
         return [], 0
     asked = ConsumerGroupTopicPartitions(settings.worker.group, [TopicPartition(topic, p) for p in range(known.partitions)])
-    future = cluster.client.list_consumer_group_offsets([asked], request_timeout=cluster.timeout_s)[settings.worker.group]
-    doing = f"reading the positions of group {settings.worker.group}"
+    group, doing = settings.worker.group, f"reading the positions of group {settings.worker.group}"
+    answer = cluster.settled(lambda: cluster.client.list_consumer_group_offsets([asked], request_timeout=cluster.timeout_s)[group], doing)
     missing = []
-    for part in cluster.ask(future, doing).topic_partitions or ():
+    for part in answer.topic_partitions or ():
         if part.error is not None:
             raise cluster.complaints.explain(part.error, doing)
         if part.offset < 0:
@@ -117,24 +118,37 @@ def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, 
 def _log_edge(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -> dict[int, int]:
     """Find the first or the next offset of each partition."""
     spec: OffsetSpec = OffsetSpec.earliest() if edge == "earliest" else OffsetSpec.latest()  # type: ignore[no-untyped-call] # theirs
-    asked = {TopicPartition(topic, p): spec for p in partitions}
-    answers = cluster.client.list_offsets(asked, request_timeout=cluster.timeout_s)
-    return {part.partition: cluster.ask(future, f"reading the offsets of {topic}").offset for part, future in answers.items()}
+    doing = f"reading the offsets of {topic}"
+
+    def offset(partition: int) -> int:
+        asked = TopicPartition(topic, partition)
+        answer = cluster.settled(lambda: cluster.client.list_offsets({asked: spec}, request_timeout=cluster.timeout_s)[asked], doing)
+        return int(answer.offset)
+
+    return {partition: offset(partition) for partition in partitions}
 
 
 def _commit(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> None:
     """Commit positions without metadata, as a person does, and read the answer of each partition."""
+    end = time.monotonic() + cluster.timeout_s
+    while error := _first_refusal(cluster, settings, positions):
+        if error.code() == KafkaError.UNKNOWN_MEMBER_ID:  # a worker joined since we looked
+            _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
+        if not settling(error) or time.monotonic() > end:
+            raise cluster.complaints.explain(error, f"committing start positions of group {settings.worker.group}")
+        cluster.client.poll(0.05)
+
+
+def _first_refusal(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> KafkaError | None:
+    """Commit once; give the first error that stands in the answer."""
     topic, group = settings.topics.requests, settings.worker.group
     parts = [TopicPartition(topic, partition, offset) for partition, offset in sorted(positions.items())]
     asked = [ConsumerGroupTopicPartitions(group, parts)]
-    future = cluster.client.alter_consumer_group_offsets(asked, request_timeout=cluster.timeout_s)[group]
-    doing = f"committing start positions of group {group}"
-    for part in cluster.ask(future, doing).topic_partitions or ():
-        if part.error is None:
-            continue
-        if part.error.code() == KafkaError.UNKNOWN_MEMBER_ID:
-            _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
-        raise cluster.complaints.explain(part.error, doing)
+    answer = cluster.settled(
+        lambda: cluster.client.alter_consumer_group_offsets(asked, request_timeout=cluster.timeout_s)[group],
+        f"committing start positions of group {group}",
+    )
+    return next((part.error for part in answer.topic_partitions or () if part.error is not None), None)
 
 
 def _listed(partitions: list[int]) -> str:
