@@ -36,7 +36,7 @@ def texts(*tops: str, suffix: str = "") -> list[tuple[str, str]]:
     found = []
     for path in tracked_files():
         name = path.relative_to(ROOT).as_posix()
-        if name.startswith(tops) and name.endswith(suffix):
+        if (not tops or name.startswith(tops)) and name.endswith(suffix):
             try:
                 found.append((name, path.read_text("utf-8")))
             except UnicodeDecodeError:
