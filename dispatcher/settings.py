@@ -50,11 +50,39 @@ RESERVED_PROPERTIES = frozenset(
     }
 )
 
+# Properties whose value is no secret, by name or by ending. All others are masked wherever they are shown: a mistyped
+# `sasl.pasword` holds a password, and no list of secret names would know it.
+_PLAIN_PROPERTIES = frozenset(
+    {
+        "client.id",
+        "client.rack",
+        "compression.codec",
+        "compression.type",
+        "debug",
+        "enable.ssl.certificate.verification",
+        "log_level",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.method",
+        "sasl.username",
+        "security.protocol",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+_PLAIN_ENDINGS = (".bytes", ".count", ".enable", ".family", ".kbytes", ".keytab", ".location", ".lookup", ".messages", ".ms", ".size")
+
+
+def is_plain_property(name: str) -> bool:
+    """Tell a librdkafka property that may be shown."""
+    return name in _PLAIN_PROPERTIES or name.endswith(_PLAIN_ENDINGS)
+
 
 class Section(BaseModel):
     """A table of the configuration: frozen, and without room for names it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
 class KafkaSettings(Section):
@@ -105,9 +133,7 @@ class WorkerSettings(Section):
 
     group: Annotated[str, Field(min_length=1, max_length=200)] = "dispatcher"
     # Stable name of this worker: the transactional.id is group + slot, so that a restart settles what its predecessor left open.
-    slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(
-        default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}"
-    )
+    slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     ordering: Literal["partition", "key"] = "partition"
     publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
     protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
@@ -223,7 +249,18 @@ class Settings(Section):
     @model_validator(mode="after")
     def _aliases_exist(self) -> Settings:
         for name, upstream in self.upstreams.items():
-            for alias in upstream.credentials:
+            for place, alias in enumerate(upstream.credentials, 1):
                 if alias not in self.credentials:
-                    raise ValueError(f"upstreams.{name}.credentials names {alias}, which is not in [credentials]")
+                    # The alias is not repeated: a secret put there by mistake looks just like one.
+                    known = ", ".join(self.credentials) or "nothing"
+                    raise ValueError(f"item {place} of upstreams.{name}.credentials is not in [credentials], which has {known}")
         return self
+
+    def secret_values(self) -> list[str]:
+        """List the secrets that stand in the settings themselves, for redaction; those in variables and files are not read."""
+        found = [value for name, value in self.kafka.properties.items() if not is_plain_property(name)]
+        found += [given.value for given in self.credentials.values() if given.value is not None]
+        if self.logs.key_secret is not None:
+            found.append(self.logs.key_secret)
+        texts = [value.get_secret_value() for value in found]
+        return [text for text in texts if text.lower() not in {"true", "false"}]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dispatcher.cli import sample_upstream, version
+from dispatcher.cli import config, sample_upstream, version
 from dispatcher.cli.app import Options, app
 from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (sample_upstream, version):
+for _command in (config, sample_upstream, version):
     _command.register(app)
 
 
@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(args=arguments, prog_name="dispatcher", standalone_mode=False, obj=options)
         sys.stdout.flush()
+    except SystemExit:
+        raise
     except BaseException as failure:  # noqa: BLE001 - the outermost place: everything becomes a sentence and a code
-        if isinstance(failure, SystemExit):
-            raise
         return exit_code(failure, options)
     return code if isinstance(code, int) else 0

@@ -10,6 +10,7 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,7 +66,7 @@ class Options:
     def loaded(self) -> Loaded:
         """Settle the settings and where each came from; read once, since a file may change under a running command."""
         if self._loaded is None:
-            from dispatcher.adapters.config import load_with_sources  # noqa: PLC0415 - `version` needs no pydantic
+            from dispatcher.adapters.config import load_with_sources  # `version` needs no pydantic
 
             self._loaded = load_with_sources(file=self.config, flags=self._all_flags(), properties=self.properties, environ=os.environ)
         return self._loaded
@@ -75,7 +76,7 @@ class Options:
         given = [value for _, separator, value in (p.partition("=") for p in self.properties) if separator]
         if self._loaded is None:
             return given
-        from dispatcher.adapters.config import known_secrets  # noqa: PLC0415 - as above
+        from dispatcher.adapters.config import known_secrets  # as above
 
         return given + known_secrets(self._loaded.settings, os.environ)
 
@@ -176,28 +177,34 @@ app = typer.Typer(
 )
 
 
+_option = partial(typer.Option, rich_help_panel=_GLOBAL, show_default=False)
+_Brokers = Annotated[str | None, _option("-b", "--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.")]
+_Properties = Annotated[list[str] | None, _option("-X", metavar="NAME=VALUE", help="A librdkafka property; repeatable.")]
+_Config = Annotated[Path | None, _option("--config", metavar="FILE", help="Configuration (TOML).")]
+_Json = Annotated[bool, _option("--json", help="One JSON object a line on stdout.")]
+_Quiet = Annotated[bool, _option("-q", "--quiet", help="No progress and no notes on stderr.")]
+_Verbose = Annotated[int, _option("-v", "--verbose", count=True, metavar="", help="Log more, and show tracebacks.")]
+_NoColor = Annotated[bool, _option("--no-color", is_eager=True, help="Plain text.")]
+_Yes = Annotated[bool, _option("-y", "--yes", help="Answer questions with yes.")]
+_Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.")]
+
+
 @app.callback()
 def _root(
     ctx: typer.Context,
-    brokers: Annotated[
-        str | None, typer.Option("-b", "--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.", rich_help_panel=_GLOBAL)
-    ] = None,
-    properties: Annotated[
-        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A librdkafka property; repeatable.", rich_help_panel=_GLOBAL)
-    ] = None,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Configuration (TOML).", rich_help_panel=_GLOBAL)] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout.", rich_help_panel=_GLOBAL)] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress and no notes on stderr.", rich_help_panel=_GLOBAL)] = False,
-    verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="Log more; show tracebacks.", rich_help_panel=_GLOBAL)] = 0,
-    no_color: Annotated[bool, typer.Option("--no-color", is_eager=True, help="Plain text.", rich_help_panel=_GLOBAL)] = False,
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Answer questions with yes.", rich_help_panel=_GLOBAL)] = False,
-    timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.", rich_help_panel=_GLOBAL)
-    ] = None,
+    brokers: _Brokers = None,
+    properties: _Properties = None,
+    config: _Config = None,
+    json: _Json = False,
+    quiet: _Quiet = False,
+    verbose: _Verbose = 0,
+    no_color: _NoColor = False,
+    yes: _Yes = False,
+    timeout: _Timeout = None,
 ) -> None:
     """Take the global options that stand before the command."""
     options = ctx.ensure_object(Options)
-    given = {"no_color": no_color, "brokers": brokers, "properties": properties, "config": config, "json": json}
+    given: dict[str, Any] = {"no_color": no_color, "brokers": brokers, "properties": properties, "config": config, "json": json}
     given |= {"quiet": quiet, "verbose": verbose, "yes": yes, "timeout": timeout}
     for name, value in given.items():
         options.add(name, value)

@@ -28,7 +28,7 @@ def exit_code(failure: BaseException, options: Options) -> int:
     redact = Redactor(options.secrets())
     if sentence is None:
         sentence = DispatcherError(f"internal error: {_place(failure)}", "run it again with -v for the traceback, and report it")
-    if options.verbose:
+    if options.verbose and not isinstance(failure, DispatcherError | typer.TyperException):
         _say(redact("".join(traceback.format_exception(failure)).rstrip()))
     _say(redact(f"error: {sentence.message}"))
     if sentence.hint:
@@ -42,14 +42,15 @@ def _known(failure: BaseException, options: Options) -> DispatcherError | None:
         return failure
     if isinstance(failure, typer.TyperException):
         return _usage(failure)
-    # Only a program that has loaded the client can have been failed by it; loading it here would slow every command down.
+    # Only a program that has loaded the client can have been failed by it; loading it here would slow
+    # every command down.
     if "confluent_kafka" not in sys.modules:
         return None
-    from confluent_kafka import KafkaException  # noqa: PLC0415 - as above
+    from confluent_kafka import KafkaException
 
     if not isinstance(failure, KafkaException):
         return None
-    from dispatcher.adapters.kafka.faults import Complaints  # noqa: PLC0415 - as above
+    from dispatcher.adapters.kafka.faults import Complaints
 
     return Complaints(options.settings()).fault(failure, "talking to Kafka")
 

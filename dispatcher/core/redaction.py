@@ -18,6 +18,8 @@ MASK = "***"
 _MIN_CHARS = 4
 # From this length on, the middle of a secret's base64 form is long enough to be found inside the base64 of a longer text.
 _MIN_INNER_BYTES = 9
+# The lines of a PEM key are 64 characters long, the last one may be short: that one alone says nothing.
+_MIN_LINE_CHARS = 16
 _SHAPES = re.compile(
     r"(?P<scheme>\b(?:bearer|basic)(?:\s|%20|\+)+)[A-Za-z0-9._~+/=%-]{8,}"
     r"|(?P<url>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/?#@\"']+@",
@@ -39,6 +41,7 @@ class Redactor:
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __call__(self, text: str) -> str:
+        """Give the text back, masked."""
         if self._known is not None:
             text = self._known.sub(MASK, text)
         return _SHAPES.sub(_masked, text)
@@ -60,8 +63,9 @@ def _parts(secret: str) -> Iterator[str]:
     if with_scheme:
         yield with_scheme[1].strip()
         yield from _pair(with_scheme[1].strip())
-    if "\n" in text:
-        yield from (line.strip() for line in text.splitlines() if len(line.strip()) >= 16 and not line.startswith("-----"))  # noqa: PLR2004 - a short last line says nothing
+    for line in map(str.strip, text.splitlines()):
+        if _MIN_LINE_CHARS <= len(line) < len(text) and not line.startswith("-----"):
+            yield line
 
 
 def _pair(token: str) -> Iterator[str]:
