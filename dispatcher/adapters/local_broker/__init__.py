@@ -1,0 +1,43 @@
+"""A broker for one machine, by the first rung of a ladder that holds: one that is given, a Docker engine, Kafka's own jars."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dispatcher.adapters.local_broker.docker import DockerBroker
+from dispatcher.adapters.local_broker.given import GivenBroker
+from dispatcher.adapters.local_broker.jars import Jars
+from dispatcher.adapters.local_broker.process import LocalBroker
+from dispatcher.adapters.local_broker.status import Status
+
+__all__ = ["GIVEN", "Broker", "DockerBroker", "GivenBroker", "Jars", "LocalBroker", "Status", "ladder", "started"]
+
+GIVEN = "DISPATCHER_KAFKA__BOOTSTRAP_SERVERS"
+
+Broker = GivenBroker | DockerBroker | LocalBroker
+
+
+def ladder(directory: Path, port: int = 0, *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = print) -> Broker:
+    """Choose the rung: the broker that the environment names, else Docker where its daemon answers, else the jars.
+
+    `directory` holds what the broker writes; port 0 takes a free one; `say` gets progress, line by line. Nothing is started yet.
+    """
+    given = environ.get(GIVEN)
+    if given:
+        return GivenBroker(given)
+    running = started(directory, say=say)
+    if running is not None:
+        return running
+    if DockerBroker.available():
+        return DockerBroker(directory, port, say=say)
+    return LocalBroker(directory, port, environ=environ, say=say)
+
+
+def started(directory: Path, *, say: Callable[[str], None] = print) -> DockerBroker | LocalBroker | None:
+    """Find the broker that was started with this directory and is still up, whatever rung would be chosen today."""
+    for broker in (LocalBroker(directory, say=say), DockerBroker(directory, say=say)):
+        if broker.status().state != "down":
+            return broker
+    return None
