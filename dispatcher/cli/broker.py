@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 def _up(
     ctx: typer.Context,
     directory: _Directory = _DEFAULT,
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port for clients; 0 takes a free one.")] = 9092,
+    port: Annotated[int | None, typer.Option("--port", min=0, max=65_535, help="Port for clients (9092); 0 takes a free one.")] = None,
 ) -> None:
     """Start a broker, unless it runs, and print its address. It stays until `broker down`."""
     from dispatcher.adapters.local_broker import ladder

@@ -50,8 +50,7 @@ def _init(
     from dispatcher.adapters.kafka.starts import init_topics
 
     options: Options = ctx.obj
-    fill = None if fill_gaps is None else "earliest" if fill_gaps is Edge.earliest else "latest"
-    report = init_topics(options.settings(), options.timeout_s or _TIMEOUT_S, fill)
+    report = init_topics(options.settings(), options.timeout_s or _TIMEOUT_S, None if fill_gaps is None else fill_gaps.value)
     _print(_init_objects(report) if options.json else _init_lines(report))
     _end(report.differences)
 

@@ -19,15 +19,15 @@ GIVEN = "DISPATCHER_KAFKA__BOOTSTRAP_SERVERS"
 Broker = GivenBroker | DockerBroker | LocalBroker
 
 
-def ladder(directory: Path, port: int = 0, *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = print) -> Broker:
+def ladder(directory: Path, port: int | None = 0, *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = print) -> Broker:
     """Choose the rung: the broker that the environment names, else Docker where its daemon answers, else the jars.
 
-    `directory` holds what the broker writes; port 0 takes a free one; `say` gets progress, line by line. Nothing is started yet.
+    `directory` holds what the broker writes; port 0 takes a free one, None means 9092 or where it runs already; `say` gets progress, line by line. Nothing is started yet.
     """
     given = environ.get(GIVEN)
     if given:
         return GivenBroker(given)
-    running = started(directory, say=say)
+    running = started(directory, port, say=say)
     if running is not None:
         return running
     if DockerBroker.available():
@@ -35,9 +35,9 @@ def ladder(directory: Path, port: int = 0, *, environ: Mapping[str, str] = os.en
     return LocalBroker(directory, port, environ=environ, say=say)
 
 
-def started(directory: Path, *, say: Callable[[str], None] = print) -> DockerBroker | LocalBroker | None:
+def started(directory: Path, port: int | None = None, *, say: Callable[[str], None] = print) -> DockerBroker | LocalBroker | None:
     """Find the broker that was started with this directory and is still up, whatever rung would be chosen today."""
-    for broker in (LocalBroker(directory, say=say), DockerBroker(directory, say=say)):
+    for broker in (LocalBroker(directory, port, say=say), DockerBroker(directory, port, say=say)):
         if broker.status().state != "down":
             return broker
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher.adapters.local_broker.process import free_port
-from dispatcher.adapters.local_broker.properties import IMAGE, image_environment
+from dispatcher.adapters.local_broker.properties import DEFAULT_PORT, IMAGE, image_environment
 from dispatcher.adapters.local_broker.status import Status, read_note, write_note
 from dispatcher.errors import BrokerError, RefusedError
 
@@ -20,7 +20,7 @@ _INSIDE_PORT = 9092
 class DockerBroker:
     """The container of one directory, named after it; it outlives the command that started it."""
 
-    def __init__(self, directory: Path, port: int = 0, *, say: Callable[[str], None] = print) -> None:
+    def __init__(self, directory: Path, port: int | None = 0, *, say: Callable[[str], None] = print) -> None:
         home = directory.absolute() / "broker"
         self._port = port
         self._say = say
@@ -50,10 +50,10 @@ class DockerBroker:
         """Start the container, unless it runs, and give the bootstrap address. Errors: as `LocalBroker.up`."""
         now = self.status()
         if now.state != "down":
-            if self._port not in {0, now.port}:
+            if self._port and self._port != now.port:
                 raise RefusedError(f"this directory's broker runs on port {now.port}", "stop it first (`dispatcher broker down`)")
             return str(now.bootstrap)
-        port = self._port or free_port()
+        port = (DEFAULT_PORT if self._port is None else self._port) or free_port()
         self._say(f"starting {IMAGE} in Docker (the first time it is pulled)")
         self._run(port)
         self._note.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dispatcher.adapters.local_broker.jars import Jars, last_lines
-from dispatcher.adapters.local_broker.properties import jar_properties
+from dispatcher.adapters.local_broker.properties import DEFAULT_PORT, jar_properties
 from dispatcher.adapters.local_broker.status import Status, read_note, write_note
 from dispatcher.errors import BrokerError, RefusedError
 
@@ -38,13 +38,13 @@ _JAVA_OPTIONS = (
 class LocalBroker:
     """The broker of one directory. The directory is its identity: a second object, in another process, sees and stops the same broker.
 
-    `port` 0 takes a free one. `extra` are further broker properties (the tests' SASL broker). `say` gets progress.
+    `port` 0 takes a free one, None means 9092 for a new broker and any for one that runs. `extra` are further broker properties (the tests' SASL broker). `say` gets progress.
     """
 
     def __init__(
         self,
         directory: Path,
-        port: int = 0,
+        port: int | None = 0,
         *,
         environ: Mapping[str, str] = os.environ,
         extra: Mapping[str, str] | None = None,
@@ -70,7 +70,7 @@ class LocalBroker:
         now = self.status()
         if now.state == "down":
             return self._start()
-        if self._port not in {0, now.port}:
+        if self._port and self._port != now.port:
             raise RefusedError(f"this directory's broker runs on port {now.port}", "stop it first (`dispatcher broker down`), or use --dir")
         if now.state == "starting":
             self._await_ready(int(now.process or 0))
@@ -109,8 +109,9 @@ class LocalBroker:
         self._home.mkdir(parents=True, exist_ok=True)
         self._say("starting Apache Kafka (some seconds)")
         for _ in range(_PORT_TRIES):
-            port = self._port or free_port()
-            if self._port and not is_free(port):
+            fixed = DEFAULT_PORT if self._port is None else self._port
+            port = fixed or free_port()
+            if fixed and not is_free(port):
                 raise BrokerError(f"port {port} is taken by another program", "choose another with --port; --port 0 takes a free one")
             self._configure(port, free_port())
             self._format(java, classpath)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 KAFKA_VERSION = "4.4.0"
 IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+DEFAULT_PORT = 9092
 
 # The same on every rung. A takeover takes session timeout + transaction timeout + the sweep below.
 COMMON = {
