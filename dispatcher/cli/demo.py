@@ -1,0 +1,64 @@
+"""`dispatcher demo`: the main job on real input, from nothing to a table whose numbers add up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dispatcher.cli.app import Options
+
+if TYPE_CHECKING:
+    from dispatcher.demo.play import Playbill
+    from dispatcher.demo.tally import Tally
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("demo")(_demo)
+
+
+def _demo(
+    ctx: typer.Context,
+    requests: Annotated[int, typer.Option(min=1, help="How many requests of the trace are sent.")] = 1500,
+    speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many times faster than recorded, arrivals and upstream.")] = 30.0,
+    seed: Annotated[int, typer.Option(help="Seed of who sends what.")] = 1,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Another trace of the AzurePublicDataset.")] = None,
+) -> None:
+    """Run 1,500 real requests and some awkward ones through broker, worker and sample upstream, and add up."""
+    from dispatcher.demo.play import TRACE, Playbill, play
+    from dispatcher.demo.show import Show
+    from dispatcher.errors import CallFailed
+
+    options: Options = ctx.obj
+    loaded = options.loaded()
+    # Only a broker that somebody named is used as it is; the default address is nobody's choice.
+    given = loaded.settings.kafka if ("kafka", "bootstrap_servers") in loaded.sources else None
+    bill = Playbill(kafka=given, trace=trace or TRACE, requests=requests, speed=speed, seed=seed)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: children are ended in order
+    with Show(quiet=options.quiet, color=options.color) as show:
+        tally, config = play(bill, show)
+        if options.json:
+            typer.echo(json.dumps(dataclasses.asdict(tally)))
+        else:
+            show.report(tally)
+    if tally.faults:
+        raise CallFailed(_sentence(tally), f"logs and configuration: {config.parent}")
+    if not options.json:
+        _print_way_around(bill, config)
+
+
+def _sentence(tally: Tally) -> str:
+    return "the numbers do not add up:" + "".join(f"\n  - {fault}" for fault in tally.faults)
+
+
+def _print_way_around(bill: Playbill, config: Path) -> None:
+    from dispatcher.demo.play import around
+
+    typer.echo("Every request has exactly one reply, every lane was in order. Look around:")
+    for command, shows in around(config, broker_is_ours=bill.kafka is None):
+        typer.echo(f"  {command}   # {shows}")
