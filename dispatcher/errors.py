@@ -4,6 +4,7 @@ DispatcherError
 ├── ConfigError            2  settings, flags or arguments cannot be used
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
 ├── WaitTimeout            4  what was waited for did not come in time
+│   └── SubmitUnknown      4  no acknowledgement: the request may be in the topic, or may not
 ├── RefusedError           5  asked for something that would break a guarantee
 └── CallFailed             1  the call failed, or an item of a batch did
 """
@@ -41,6 +42,14 @@ class WaitTimeout(DispatcherError):
     """What was waited for did not come within the time given."""
 
     exit_code = 4
+
+
+class SubmitUnknown(WaitTimeout):
+    """No acknowledgement came for a request: it may be in the topic, or may not. Submitting it again under `request_id` is safe."""
+
+    def __init__(self, message: str, hint: str = "", *, request_id: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.request_id = request_id
 
 
 class RefusedError(DispatcherError):

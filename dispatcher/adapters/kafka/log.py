@@ -57,7 +57,7 @@ class LogReader:
     or partition that does not exist, `BrokerError` where Kafka cannot be reached or refuses.
     """
 
-    def __init__(self, settings: Settings, topic: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, settings: Settings, topic: str, timeout_s: float = TIMEOUT_S) -> None:
         self.topic = topic
         # What was searched, by partition: grows while `read` runs.
         self.stretches: dict[int, Stretch] = {}
@@ -128,7 +128,7 @@ class LogReader:
         known = self._consumer.list_topics(self.topic, timeout=_left(deadline)).topics[self.topic]
         if known.error is not None:
             if known.error.code() in _GONE:
-                raise _no_topic(self.topic)
+                raise no_topic(self.topic)
             raise KafkaException(known.error)
         numbers = sorted(known.partitions)
         for number in wanted or ():
@@ -183,7 +183,7 @@ class LogReader:
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - see above
             self._catch_up(message.partition() or 0, stretch)
         elif code in _GONE:
-            raise _no_topic(self.topic)
+            raise no_topic(self.topic)
         elif error.fatal() or not error.retriable():
             raise self._complaints.fault(KafkaException(error), f"reading {self.topic}")
 
@@ -199,7 +199,9 @@ class LogReader:
 
     def _assign(self) -> None:
         """Read what is not done from where it stands; what was fetched ahead is fetched again."""
-        self._consumer.assign([TopicPartition(self.topic, n, stretch.position) for n, stretch in self.stretches.items() if not stretch.done])
+        self._consumer.assign(
+            [TopicPartition(self.topic, n, stretch.position) for n, stretch in self.stretches.items() if not stretch.done]
+        )
 
     def _heard(self, error: KafkaError) -> None:
         """Note trouble, told by librdkafka inside `poll`. Nothing is raised here: most of it passes by itself."""
@@ -212,7 +214,8 @@ def _left(deadline: float) -> float:
     return max(0.05, deadline - time.monotonic())
 
 
-def _no_topic(topic: str) -> ConfigError:
+def no_topic(topic: str) -> ConfigError:
+    """Say that a topic does not exist, and how it comes to be."""
     return ConfigError(
         f"topic {topic} does not exist", "`dispatcher topics init` creates it; check topics.prefix and kafka.bootstrap_servers"
     )

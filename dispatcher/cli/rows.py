@@ -1,0 +1,58 @@
+"""Records as rows of text for people, and what goes to stdout: data only, one line each, at once."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from dispatcher.core.instant import Instant
+from dispatcher.core.record import Record
+from dispatcher.core.record_json import shown
+
+NOTHING = "-"
+
+
+def say(row: str | bytes) -> None:
+    """Write one line to stdout, as UTF-8 whatever the locale, and flush it: somebody may be waiting for it."""
+    typer.echo(row if isinstance(row, bytes) else row.encode("utf-8", "replace"))
+
+
+def note(text: str) -> None:
+    """Tell the person something that is no data."""
+    typer.echo(text, err=True)
+
+
+def word(raw: bytes | str | None) -> str:
+    """Show one value as one word: quoted where it holds a space or a quote, escaped where it could move the cursor."""
+    text = shown(raw) if isinstance(raw, bytes) else raw
+    if text is None:
+        return NOTHING
+    if isinstance(text, dict):
+        return f"base64:{text['base64']}"
+    quoted = json.dumps(text, ensure_ascii=False)
+    if text and " " not in text and quoted == f'"{text}"' and text.isprintable():
+        return text
+    return quoted if text.isprintable() or not text else json.dumps(text)
+
+
+def place(record: Record) -> str:
+    """Show where a record stands: partition/offset."""
+    return f"{record.partition}/{record.offset}"
+
+
+def moment(time_ms: int | None) -> str:
+    """Show a record's time; a time beyond the calendar as its number."""
+    if time_ms is None:
+        return NOTHING
+    try:
+        return Instant(0, time_ms / 1000).rfc3339()
+    except (OverflowError, ValueError, OSError):
+        return str(time_ms)
+
+
+def headers(record: Record) -> str:
+    """Show the headers as `[name=value …]`; values as words, a missing one as `-`."""
+    if record.headers is None:
+        return "[unreadable]"
+    return "[" + " ".join(f"{word(name)}={word(content)}" for name, content in record.headers) + "]"

@@ -1,0 +1,281 @@
+"""For programs that send requests and read what became of them: submit; replies, requests, dead letters.
+
+A `Submitter` owns one idempotent producer, a `Search` one groupless reader; each belongs to one thread and is a context manager.
+Without a `timeout_s` contact with the broker may take `TIMEOUT_S` (15 s).
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
+from dispatcher.core.glance import answered_id, dead_id, error_header, request_id, same_request
+from dispatcher.core.instant import Instant
+from dispatcher.core.positions import END, Span
+from dispatcher.core.record import Record
+from dispatcher.core.submission import Receipt, Stamp, Submission
+from dispatcher.errors import ConfigError, DispatcherError, SubmitUnknown
+from dispatcher.settings import Settings
+
+# Requests of one submitter without an acknowledgement: enough to fill batches, few enough to name when the broker goes away.
+OPEN_MAX = 1000
+# Gathers requests that are submitted together into batches; nobody notices in a single one.
+LINGER_MS = 5
+# How long after its own time-out librdkafka may take to report a delivery.
+REPORT_GRACE_S = 5.0
+POLL_S = 0.1
+FROM_NOW = Span(END)
+
+# After these the record is certainly not in the topic. After any other failed delivery it may be.
+_NOT_WRITTEN = frozenset(
+    {
+        KafkaError._FATAL,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001
+        KafkaError._QUEUE_FULL,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
+
+
+def uuid7(now_ms: int, chance: int) -> UUID:
+    """Make a UUID version 7 (RFC 9562) of a time and at least 74 random bits: ids sort by the time they were made."""
+    return UUID(int=now_ms << 80 | 7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
+
+
+def stamp(source: str = "dispatcher/client", request_id: str | None = None) -> Stamp:
+    """Make the marks of a new request: now, and a new id unless one is given."""
+    now_ms = time.time_ns() // 1_000_000
+    return Stamp(request_id or str(uuid7(now_ms, secrets.randbits(74))), source, _rfc3339(now_ms))
+
+
+@dataclass(slots=True)
+class _Sent:
+    """A request on its way. The callback of librdkafka fills in how it ended, and does nothing else."""
+
+    key: bytes | None
+    request_id: str | None
+    settled: bool = False
+    error: KafkaError | None = None
+    place: tuple[int, int, int] = (-1, -1, 0)  # partition, offset, milliseconds since 1970
+
+
+class Submitter:
+    """Writes requests to the request topic: idempotent, placed by murmur2, in the order given.
+
+    `timeout_s` bounds the wait for the broker, and for the acknowledgement of each request. Errors: `BrokerError` and `ConfigError` mean
+    that nothing was written; `SubmitUnknown` carries the id under which submitting again is safe.
+    """
+
+    def __init__(self, settings: Settings, *, timeout_s: float | None = None) -> None:
+        self.topic = settings.topics.requests
+        self._settings = settings
+        self._timeout_s = timeout_s or TIMEOUT_S
+        self._topic_id: str | None = None
+        self._complaints = Complaints(settings)
+        self._producer = clients.producer(
+            settings, linger_ms=LINGER_MS, delivery_timeout_s=self._timeout_s, on_error=self._complaints.heard
+        )
+
+    def __enter__(self) -> Self:
+        """Reach the broker and see that the topic is there, so that what fails later failed on its own."""
+        try:
+            # All topics: asking for one by name would create it on a broker that allows it, with any number of partitions.
+            known = self._producer.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            self._producer.poll(0)
+            raise self._complaints.fault(error, "submitting") from None
+        if self.topic not in known:
+            raise no_topic(self.topic)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Let go of what nobody waits for any more; what was acknowledged is unharmed."""
+        self._producer.purge()
+        self._producer.poll(0)
+
+    def submit(self, submission: Submission) -> Receipt:
+        """Write one request and wait for its acknowledgement."""
+        sent = self._send(submission)
+        self._await(sent)
+        outcome = self._outcome(sent)
+        if isinstance(outcome, DispatcherError):
+            raise outcome
+        return outcome
+
+    def submit_many(self, submissions: Iterable[Submission | None]) -> Iterator[Receipt | DispatcherError]:
+        """Write requests as they come and yield how each ended, in their order; at most `OPEN_MAX` are open at once.
+
+        A None in between means that the next may take its time: everything open is settled before it is asked for.
+        """
+        waiting: deque[_Sent] = deque()
+        for submission in submissions:
+            if submission is not None:
+                waiting.append(self._send(submission))
+            yield from self._ready(waiting, OPEN_MAX if submission is not None else 0)
+        yield from self._ready(waiting, 0)
+
+    def _ready(self, waiting: deque[_Sent], open_max: int) -> Iterator[Receipt | DispatcherError]:
+        self._producer.poll(0)
+        while waiting and (waiting[0].settled or len(waiting) > open_max):
+            sent = waiting.popleft()
+            self._await(sent)
+            yield self._outcome(sent)
+
+    def _send(self, submission: Submission) -> _Sent:
+        """Hand a request to the producer; a full queue is waited for, since callers have no better idea."""
+        sent = _Sent(submission.key, submission.request_id)
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    self.topic,
+                    value=submission.value,
+                    key=submission.key,
+                    headers=list(submission.headers),
+                    on_delivery=partial(_delivered, sent),
+                )
+            except BufferError:
+                self._producer.poll(POLL_S)
+                if time.monotonic() < deadline:
+                    continue
+                sent.settled, sent.error = True, KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001 - see above
+            except KafkaException as error:
+                sent.settled, sent.error = True, error.args[0]
+            return sent
+
+    def _await(self, sent: _Sent) -> None:
+        deadline = time.monotonic() + self._timeout_s + REPORT_GRACE_S
+        while not sent.settled and time.monotonic() < deadline:
+            self._producer.poll(POLL_S)
+
+    def _outcome(self, sent: _Sent) -> Receipt | DispatcherError:
+        if not sent.settled or sent.error is not None:
+            return self._failure(sent)
+        partition, offset, time_ms = sent.place
+        try:
+            name = sent.request_id or f"{self.topic}/{partition}/{offset}@{self._short_topic_id()}"
+        except DispatcherError as error:
+            return error
+        return Receipt(name, self.topic, partition, offset, sent.key, _rfc3339(time_ms))
+
+    def _failure(self, sent: _Sent) -> DispatcherError:
+        """Say why there is no acknowledgement, and above all whether the request may be in the topic all the same."""
+        error = sent.error
+        if error is not None and error.code() in {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}:
+            limit = self._settings.topics.request_max_bytes
+            return ConfigError(
+                "the request is larger than its topic takes", f"topics.request_max_bytes is {limit}: pass large content by reference"
+            )
+        if error is not None and error.code() in _NOT_WRITTEN:
+            return self._complaints.explain(error, "submitting")
+        name = f"request {sent.request_id}" if sent.request_id else "a request without an id"
+        hint = (
+            "it may be in the topic: submit it again under this id"
+            if sent.request_id
+            else "it may be in the topic: look at `dispatcher requests`"
+        )
+        return SubmitUnknown(f"no acknowledgement for {name} within {self._timeout_s:g} s", hint, request_id=sent.request_id)
+
+    def _short_topic_id(self) -> str:
+        """Return the beginning of the topic's id, as ids of requests without one have it; asked for once."""
+        if self._topic_id is None:
+            cluster = admin.connect(self._settings, self._timeout_s)
+            facts = admin.facts_of(cluster, [self.topic])
+            if self.topic not in facts:
+                raise no_topic(self.topic)
+            self._topic_id = base64.urlsafe_b64encode(facts[self.topic].topic_id).decode("ascii")[:8]
+        return self._topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which records of a topic: from where to where, in which partitions, of which key, request or dead-letter reason."""
+
+    span: Span = FROM_NOW
+    partitions: tuple[int, ...] | None = None
+    until_end: bool = False  # stop at the end that is there at the start, else follow (or stop where the span does)
+    key: str | None = None
+    request_id: str | None = None
+    reason: str | None = None
+
+
+class Search:
+    """Iterates over the records of a topic that a query asks for, as they are found. `searched` tells what was looked at so far."""
+
+    def __init__(self, reader: LogReader, query: Query, identify: Callable[[Record], str]) -> None:
+        self._reader = reader
+        self._query = query
+        self._identify = identify
+        self._key = None if query.key is None else query.key.encode("utf-8", "surrogateescape")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._reader.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        """Read the topic; each iteration begins anew. Errors as `LogReader` has them."""
+        query = self._query
+        return filter(self._wanted, self._reader.read(query.span, partitions=query.partitions, until_end=query.until_end))
+
+    @property
+    def searched(self) -> dict[int, tuple[int, int]]:
+        """What was looked at, by partition: the first offset, and the one behind the last."""
+        return {number: (stretch.start, max(stretch.start, stretch.position)) for number, stretch in self._reader.stretches.items()}
+
+    def _wanted(self, record: Record) -> bool:
+        query = self._query
+        if self._key is not None and record.key != self._key:
+            return False
+        if query.reason is not None and error_header(record, "reason") != query.reason:
+            return False
+        return query.request_id is None or same_request(query.request_id, self._identify(record))
+
+
+def replies(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
+    """Read terminal replies; `query.request_id` is the id of the request."""
+    return Search(LogReader(settings, settings.topics.replies, timeout_s or TIMEOUT_S), query, answered_id)
+
+
+def requests(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
+    """Read requests, whatever became of them."""
+    return Search(LogReader(settings, settings.topics.requests, timeout_s or TIMEOUT_S), query, request_id)
+
+
+def dead_letters(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
+    """Read dead letters; `query.request_id` is the id of the request, `query.reason` why it is there."""
+    return Search(LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S), query, dead_id)
+
+
+def _delivered(sent: _Sent, error: KafkaError | None, message: Message) -> None:
+    """Take in a delivery report. Called by librdkafka inside `poll`: must not raise, must not call the producer."""
+    if error is None:
+        sent.place = (message.partition() or 0, message.offset() or 0, message.timestamp()[1])
+    sent.error = error
+    sent.settled = True
+
+
+def _rfc3339(time_ms: int) -> str:
+    return Instant(0, time_ms / 1000).rfc3339()

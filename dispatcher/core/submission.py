@@ -1,0 +1,127 @@
+"""What a client submits, and what it gets for it. Pure: ids, clock and topics are arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from dispatcher.core.envelope import REQUEST_ID, REQUEST_TYPE
+from dispatcher.core.record import Header
+from dispatcher.core.record_json import Shown, content_of, raw_of, shown
+from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, _refusal
+from dispatcher.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A record for the request topic. `request_id` is its `ce_id`; None where it has none, and its position becomes its id."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...]
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a new request is marked with: an id for one that brings none, who made it, and when (RFC 3339)."""
+
+    request_id: str
+    source: str
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The acknowledgement of a submitted request: where it stands. JSON, so that another process may wait for its reply."""
+
+    request_id: str
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    time: str  # RFC 3339, as the record has it
+
+    def as_json(self) -> dict[str, str | int | Shown]:
+        """Give the receipt as a JSON object; a key that is not UTF-8 as `{"base64": …}`."""
+        place: dict[str, str | int | Shown] = {"request_id": self.request_id, "topic": self.topic, "partition": self.partition}
+        return place | {"offset": self.offset, "key": shown(self.key), "time": self.time}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Receipt:
+        """Read what `as_json` gave. Raises ConfigError."""
+        try:
+            numbers = int(fields["partition"]), int(fields["offset"])
+            return cls(str(fields["request_id"]), str(fields["topic"]), *numbers, raw_of(fields["key"], "field key"), str(fields["time"]))
+        except (KeyError, TypeError, ValueError):
+            raise ConfigError("this is not a receipt", "`dispatcher submit --json` prints them") from None
+
+
+def request(key: str, value: bytes, stamp: Stamp) -> Submission:
+    """Make a new request of a lane key and a JSON value. What a worker would surely refuse is refused here: ConfigError."""
+    try:
+        raw_key = key.encode("utf-8")
+        RequestBody.model_validate_json(value)
+    except ValidationError as error:
+        raise ConfigError(_refusal(error).message, "schemas/request.schema.json says what a request is") from None
+    except UnicodeEncodeError:
+        raise ConfigError("the key is not UTF-8") from None
+    except RecursionError:
+        raise ConfigError("the request is nested too deeply") from None
+    if not 0 < len(raw_key) <= KEY_MAX_BYTES:
+        raise ConfigError(f"the key has {len(raw_key)} bytes: it needs 1 to {KEY_MAX_BYTES}", "the key names the lane, such as doc:42")
+    if not REQUEST_ID.fullmatch(stamp.request_id):
+        raise ConfigError("the id is not 1 to 200 visible ASCII characters", "it travels as the header Idempotency-Key")
+    return Submission(raw_key, value, _headers(stamp), stamp.request_id)
+
+
+def request_of_line(line: bytes, stamp: Stamp) -> Submission:
+    """Read one line of `submit --jsonl`: a record as `--json` prints it, taken byte for byte, or a request with `key` and maybe `id`."""
+    try:
+        fields = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError:
+        raise ConfigError("this is nested too deeply") from None
+    except ValueError:
+        raise ConfigError("this is not JSON", "one JSON object a line") from None
+    if not isinstance(fields, dict):
+        raise ConfigError("this is not a JSON object", "one JSON object a line")
+    if "value" in fields and "upstream" not in fields:
+        return copy_of(*content_of(fields))
+    key, given = fields.pop("key", None), fields.pop("id", None)
+    if not isinstance(key, str):
+        raise ConfigError("field key is missing or not text", "the key names the lane, such as doc:42")
+    if given is not None and not isinstance(given, str):
+        raise ConfigError("field id is not text")
+    try:
+        value = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    except ValueError:
+        raise ConfigError("this holds a number out of range, or half of a surrogate pair") from None
+    return request(key, value, stamp if given is None else Stamp(given, stamp.source, stamp.time))
+
+
+def copy_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> Submission:
+    """Make a submission of a record that exists: nothing is added, so nothing is checked; the worker judges it."""
+    first = next((content for name, content in headers if name == "ce_id"), None)
+    text = (first or b"").decode("utf-8", "replace")
+    return Submission(key, value, headers, text if REQUEST_ID.fullmatch(text) else None)
+
+
+def _headers(stamp: Stamp) -> tuple[Header, ...]:
+    texts = {
+        "ce_id": stamp.request_id,
+        "ce_type": REQUEST_TYPE,
+        "ce_source": stamp.source,
+        "ce_time": stamp.time,
+        "ce_specversion": "1.0",
+        "content-type": "application/json",
+    }
+    return tuple((name, text.encode("utf-8")) for name, text in texts.items())
+
+
+def _no_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
