@@ -72,6 +72,10 @@ PLANTED: list[tuple[Check, str]] = [
     (source.unfinished, "def f():\n    raise NotImplementedError('soon')"),
     (source.error_tree, '"""Tree\n\nA\n└── B   2  text\n"""\nclass A(Exception): ...\nclass B(A):\n    exit_code = 3'),
     (source.error_tree, '"""Tree\n\nA\n└── B   2  text\n"""\nclass A(Exception): ...'),
+    (
+        source.error_tree,
+        '"""Tree\n\nA\n├── B   1  text\n└── C   1  text\n"""\nclass A(Exception):\n    exit_code = 1\nclass B(A): ...\nclass C(B): ...',
+    ),
     (source.error_tree, '"""Tree\n\nA\n"""\nclass A(Exception): ...\nclass C(A):\n    exit_code = 1'),
     (docs.machine_traces, "see /wo" + "rk/main/x"),
     (docs.machine_traces, "path = '/ro" + "ot/.cache'"),
@@ -97,6 +101,13 @@ def test_rules_leave_good_code_alone() -> None:
     for check in (source.function_length, source.clock_or_chance, source.locks, source.sleeps, source.unfinished, source.file_length):
         assert check("good.py", good) == []
     assert source.sleeps("good.py", "import asyncio\nasync def f():\n    await asyncio.sleep(0)") == []
+    assert (
+        source.locks("good.py", "from dispatcher.worker import letters\nfrom dispatcher.worker.letters import Barrier\nletters.Barrier()")
+        == []
+    )
+    classes = "class A(Exception):\n    exit_code = 1\nclass B(A):\n    exit_code = 2\nclass C(B): ..."
+    tree = '"""Tree\n\nA\n└── B   2  text\n    └── C   2  text\n"""\n' + classes
+    assert source.error_tree("good.py", tree) == []
     assert source.vague_name("database.py", "") == []
     assert docs.machine_traces("good.md", "https://example.com/work/x and ../work/y and /workers/1") == []
 
