@@ -178,7 +178,7 @@ def _command_fault(words: list[str], command: Command) -> str:
     remaining = list(words)
     while remaining:
         word = remaining.pop(0)
-        if word in {"...", "…", "--help"} or not re.match(r"[A-Za-z0-9-]", word):
+        if word in {"...", "…", "-h", "--help"} or not re.match(r"[A-Za-z0-9-]", word):
             continue
         if word.startswith("-") and len(word) > 1:
             name = word.partition("=")[0]
