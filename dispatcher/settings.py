@@ -71,7 +71,10 @@ _PLAIN_PROPERTIES = frozenset(
         "ssl.endpoint.identification.algorithm",
     }
 )
-_PLAIN_ENDINGS = (".bytes", ".count", ".enable", ".family", ".kbytes", ".keytab", ".location", ".lookup", ".messages", ".ms", ".size")
+_PLAIN_ENDINGS = (
+    *(".bytes", ".cnt", ".count", ".enable", ".fails", ".family", ".kbytes", ".keytab", ".location", ".lookup", ".max", ".messages"),
+    *(".ms", ".size"),
+)
 
 
 def is_plain_property(name: str) -> bool:

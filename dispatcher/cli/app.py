@@ -6,8 +6,10 @@ Users of kcat and rpk write `dispatcher -b x replies` and `dispatcher replies -b
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -151,6 +153,8 @@ def _share(shared: list[Any], command: Any) -> None:  # noqa: ANN401 - Click's c
             twin.expose_value = False
             twin.callback = _taker(option.name)
             command.params.append(twin)
+    # A line that lacks its command is an error on stderr, like all others, and not a page on stdout.
+    command.no_args_is_help = False
     for below in getattr(command, "commands", {}).values():
         _share(shared, below)
 
@@ -209,5 +213,6 @@ def _root(
     for name, value in given.items():
         options.add(name, value)
     if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help(), err=True)
+        with contextlib.redirect_stdout(sys.stderr):  # rich prints the help itself; on stdout it would be taken for data
+            ctx.get_help()
         raise typer.Exit(ConfigError.exit_code)

@@ -61,8 +61,6 @@ def _usage(failure: typer.TyperException) -> DispatcherError:
     command = context.command_path if context is not None else "dispatcher"
     text = " ".join(failure.format_message().split()).rstrip(".")
     wrong = ConfigError if failure.exit_code == ConfigError.exit_code else DispatcherError
-    if type(failure).__name__ == "NoArgsIsHelpError":  # its message is the whole help
-        return wrong(f"{command} needs a command", f"{command} --help")
     return wrong(text[:1].lower() + text[1:], f"{command} --help")
 
 

@@ -51,6 +51,7 @@ def known_secrets(settings: Settings, environ: Mapping[str, str]) -> list[str]:
     """List every secret value that can be had, for redaction; what cannot be read is left out, never an error."""
     found = settings.secret_values()
     for alias, given in settings.credentials.items():
-        with contextlib.suppress(ConfigError):
-            found.append(_fetch(alias, given, environ))
+        if given.value is None:
+            with contextlib.suppress(ConfigError):
+                found.append(_fetch(alias, given, environ))
     return found

@@ -110,7 +110,7 @@ def _read_rows(model: type[Section], table: Any, at: Path, source: str, layer: L
 
 def _read_property(name: str, value: Any, source: str, layer: Layer) -> None:  # noqa: ANN401 - as above
     """Take a librdkafka property from `[kafka]`."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and name != "properties":
         full = _first_leaf(name, value)
         raise ConfigError(
             f"kafka.{full} is a table (from {source}): TOML reads an unquoted dotted name as one",
@@ -189,13 +189,13 @@ def _variable_field(variable: str, table: type[Section], at: Path, name: str) ->
     known = fields(table)
     without_file = name.removesuffix("_file")
     where = f"from the variable {variable}"
-    if at == ("kafka",) and name != "properties":
+    if at == ("kafka",):
         if name == "bootstrap_servers":
             return BOOTSTRAP, False
         if name != without_file and name not in _OWN_FILE and without_file != "bootstrap_servers":
             return property_path(without_file, where), True
         return property_path(name, where), False
-    if name in known and name != "properties":
+    if name in known:
         return (*at, name), False
     if name != without_file and known.get(without_file) is SecretStr:
         return (*at, without_file), True
@@ -214,12 +214,12 @@ def _unknown_variable(variable: str, section: str, rest: list[str]) -> ConfigErr
     """Word the error for a variable whose first part is wrong, or which has too few parts or too many."""
     sections = fields(Settings)
     names = [
-        f"{PREFIX}{one}__{name}".upper()
+        f"{one}__{name}".upper()
         for one, table in sections.items()
         for name in (fields(table) if is_table(table) else ())
         if name != "properties"
     ]
-    hint = did_you_mean(variable, names)
+    hint = _as_variable(did_you_mean(variable.removeprefix(PREFIX), names), PREFIX)
     if rest and section.lower() not in sections:
         close = _as_variable(did_you_mean(section.lower(), sections), PREFIX).removesuffix("?")
         hint = "__".join([close, *rest]) + "?" if close else hint

@@ -7,6 +7,7 @@ People see it dotted: `worker.slot`, `upstreams.openai.methods`, `kafka.sasl.pas
 from __future__ import annotations
 
 import difflib
+import re
 import types
 from collections.abc import Iterable
 from typing import Any, Literal, Union, get_args, get_origin
@@ -23,6 +24,7 @@ BOOTSTRAP: Path = ("kafka", "bootstrap_servers")
 _BOOTSTRAP_NAMES = frozenset({"bootstrap.servers", "metadata.broker.list"})
 # Of librdkafka's properties that text can set, the one with an underscore in its own name.
 _UNDERSCORED = frozenset({"log_level"})
+_PROPERTY_NAME = re.compile(r"[A-Za-z0-9._]+", re.ASCII)
 # Reserved properties for which the dispatcher has a setting of its own.
 _INSTEAD = {
     "group.id": "worker.group",
@@ -109,6 +111,12 @@ def kind(annotation: Any) -> str:  # noqa: ANN401 - as above
 
 def property_path(name: str, where: str) -> Path:
     """Place a name from `[kafka]`, `-X` or the environment: underscores stand for dots. Raises ConfigError for reserved ones."""
+    if not _PROPERTY_NAME.fullmatch(name):  # not repeated: `-X "sasl.password x=y"` has a secret in its name
+        raise ConfigError(f"the name of a Kafka property is made of letters, digits, dots and underscores ({where})")
+    if name == "properties":
+        raise ConfigError(
+            f"kafka.properties ({where}) does not exist", "librdkafka's properties stand right under kafka: kafka.sasl_password"
+        )
     property_name = name if name in _UNDERSCORED else name.replace("_", ".")
     if property_name in _BOOTSTRAP_NAMES:
         return BOOTSTRAP
