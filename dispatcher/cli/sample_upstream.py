@@ -23,8 +23,8 @@ def sample_upstream(
     witness_events: Annotated[int, typer.Option(min=0, help="Events kept for GET /witness; 0 keeps only the summary.")] = 200_000,
 ) -> None:
     """Run an OpenAI-shaped upstream that fails on demand and witnesses every call; prints its URL when it listens."""
-    from dispatcher.sample_upstream import Options, Timing  # noqa: PLC0415 - `version` needs no HTTP server
-    from dispatcher.sample_upstream.process import serve  # noqa: PLC0415 - as above
+    from dispatcher.sample_upstream import Options, Timing
+    from dispatcher.sample_upstream.process import serve
 
     serve(
         Options(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TICK_S = 0.05
 # After the last request is sent: the fullest lane has some seconds of work left, retries included.
 REST_S = 45.0
+CONNECT_S = 15.0
 
 Heard = tuple[Record, float] | BaseException
 
@@ -65,6 +66,7 @@ def drive(settings: Settings, plan: Sequence[Planned], watch: Callable[[Driven],
     reader.start()
     driven = Driven(len(plan))
     producer = clients.producer(settings, linger_ms=1)
+    producer.list_topics(settings.topics.requests, timeout=CONNECT_S)  # connects, so that this is no request's overhead
     due = sorted(plan, key=lambda planned: planned.at_s, reverse=True)
     start = time.monotonic()
     end = start + (due[0].at_s if due else 0) + REST_S

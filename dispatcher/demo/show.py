@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from rich.box import SQUARE
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -16,6 +17,8 @@ from dispatcher.demo.tally import Spread, Tally
 
 # On a pipe, one line in so many seconds: enough to see that it lives.
 PLAIN_EVERY_S = 5.0
+# Both tables are as wide as each other, and fit in 80 columns.
+WIDE, NARROW = 40, 7
 
 
 class Show:
@@ -37,7 +40,7 @@ class Show:
 
     def step(self, text: str) -> None:
         """Say what begins now, with the seconds since the start."""
-        self._err.print(f"{time.monotonic() - self._start:5.1f} s  {text}")
+        self._err.print(f"{time.monotonic() - self._start:5.1f} s  {text}", soft_wrap=True)
 
     def watch(self, driven: Driven) -> None:
         """Show how far it is."""
@@ -80,9 +83,9 @@ def _counts(driven: Driven) -> str:
 
 
 def _numbers(tally: Tally) -> Table:
-    table = Table(show_header=False)
-    table.add_column(min_width=34)
-    table.add_column(justify="right", min_width=7)
+    table = Table(show_header=False, box=SQUARE)
+    table.add_column(min_width=WIDE)
+    table.add_column(justify="right", min_width=NARROW)
     table.add_row("requests", f"{tally.requests:,}")
     for status, count in tally.statuses.items():
         table.add_row(f"replies: {status}", f"{count:,}")
@@ -97,10 +100,10 @@ def _numbers(tally: Tally) -> Table:
 
 
 def _times(tally: Tally) -> Table:
-    table = Table("ms", *(("p50", "p99")))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.columns[0].min_width = 24
+    table = Table(box=SQUARE)
+    table.add_column("milliseconds", min_width=WIDE - 10)
+    table.add_column("p50", justify="right", min_width=NARROW)
+    table.add_column("p99", justify="right", min_width=NARROW)
     rows: dict[str, Spread] = {
         "queue wait (lane busy)": tally.queue_wait,
         "call (service time)": tally.service,
