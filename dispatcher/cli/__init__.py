@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from dispatcher.cli import broker, config, demo, dlq, replies, sample_upstream, submit, topics, version
+from dispatcher.cli import broker, config, demo, dlq, replies, sample_upstream, submit, topics, version, worker
 from dispatcher.cli.app import Options, app
 from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (broker, config, demo, dlq, replies, sample_upstream, submit, topics, version):
+for _command in (broker, config, demo, dlq, replies, sample_upstream, submit, topics, version, worker):
     _command.register(app)
 
 

@@ -16,9 +16,8 @@ TRACE = ("traceparent", "tracestate")
 REPLY_TOPIC = ("kafka_replyTopic", "reply_to")
 REPLY_PARTITION = "kafka_replyPartition"
 # Headers that this product reads: each may stand once, and must have a value.
-KNOWN = frozenset(
-    {"ce_id", "ce_type", "ce_source", "ce_time", "ce_specversion", "ce_dataschema", "content-type", REPLY_PARTITION, *CORRELATION, *TRACE, *REPLY_TOPIC}
-)
+CLOUD_EVENTS = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_specversion", "ce_dataschema")
+KNOWN = frozenset({*CLOUD_EVENTS, "content-type", REPLY_PARTITION, *CORRELATION, *TRACE, *REPLY_TOPIC})
 # The id travels as an Idempotency-Key header and in logs: visible ASCII, of a length that both take.
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 ECHO_MAX_BYTES = 4096
@@ -109,7 +108,9 @@ def _version(given: Mapping[str, bytes]) -> Refusal | None:
     return None
 
 
-def _reply_to(envelope: Envelope, given: Mapping[str, bytes], partition: int, reply_topics: Mapping[str, int]) -> tuple[Envelope, Refusal | None]:
+def _reply_to(
+    envelope: Envelope, given: Mapping[str, bytes], partition: int, reply_topics: Mapping[str, int]
+) -> tuple[Envelope, Refusal | None]:
     """Where the reply goes: `kafka_replyTopic` before `reply_to`, a partition of it as a 4-byte big-endian integer."""
     topic = envelope.reply_topic
     for name in REPLY_TOPIC:

@@ -29,6 +29,13 @@ class Outcome:
     letter: DeadLetter | None = None
     position: int = -1
 
+    @property
+    def size_bytes(self) -> int:
+        """What publishing this takes, about: the answer's body, and the record once more if there is a dead letter."""
+        answer = self.reply.answer if self.reply is not None else None
+        letter = self.record.size_bytes if self.letter is not None and self.record is not None else 0
+        return letter + (len(answer.body) if answer is not None else 0)
+
     def messages(self) -> tuple[Message, ...]:
         """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""
         letter = () if self.letter is None else (self.letter.letter(),)

@@ -22,8 +22,10 @@ class Flow(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much one partition may hold. Pausing throws away what the client has fetched ahead: it starts at the
-    full mark and ends at half of it, never record by record."""
+    """How much one partition may hold.
+
+    Pausing throws away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
+    """
 
     records: int
     size_bytes: int

@@ -45,15 +45,15 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, title="dispatcher request")
 
-    upstream: Annotated[str, Field(min_length=1, max_length=64, description="alias of the callee, as the workers' configuration names it")]
-    method: Annotated[str, Field(pattern=r"^[A-Z]{1,20}$", description="HTTP method; the upstream's configuration lists the allowed ones")] = "POST"
-    path: Annotated[str, Field(min_length=1, max_length=8192, description="relative to the upstream's base URL, with one leading slash")] = "/"
+    upstream: Annotated[str, Field(min_length=1, max_length=64, description="alias of the callee in the workers' configuration")]
+    method: Annotated[str, Field(pattern=r"^[A-Z]{1,20}$", description="HTTP method, of those that the upstream allows")] = "POST"
+    path: Annotated[str, Field(min_length=1, max_length=8192, description="below the upstream's base URL, with one leading slash")] = "/"
     headers: Annotated[dict[str, str], Field(description="request headers; only those that the upstream's configuration allows")] = Field(
         default_factory=dict
     )
     body: Annotated[Any, Field(description="JSON body; absent for none")] = None
     body_base64: Annotated[str | None, Field(description="body of another type, in base64; set headers content-type beside it")] = None
-    credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; with a key `apikey:<alias>` it is that alias")] = None
+    credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; a key `apikey:A` means A")] = None
     timeout_s: Annotated[float | None, Field(gt=0, description="whole call, seconds; at most the upstream's call_timeout_s")] = None
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None
     repeat: Annotated[Literal["allowed"], Field(description="a crash may repeat the call")] = "allowed"
@@ -176,7 +176,7 @@ def _sentence(fault: ErrorDetails) -> str:
     return f"field {name}: {fault['msg']}" if name else "the value is not a JSON object"
 
 
-def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> str | None | Refusal:
+def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> str | Refusal | None:
     """The alias to send: the key's own (`apikey:<alias>`) or the one named, each only where the configuration allows it."""
     text = key.decode("utf-8")
     own = text.removeprefix("apikey:") if text.startswith("apikey:") else None
@@ -191,7 +191,7 @@ def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> st
     return alias
 
 
-def _payload(body: RequestBody) -> bytes | None | Refusal:
+def _payload(body: RequestBody) -> bytes | Refusal | None:
     if body.body_base64 is not None:
         if body.body is not None:
             return Refusal(Reason.MALFORMED, "body and body_base64 exclude each other")

@@ -1,0 +1,214 @@
+"""Where outcomes are written: transactions (exactly once), or an idempotent producer (at least once).
+
+Only the publisher thread may call any of this. What the client raises is turned into four kinds, since only the kind decides what may
+be done next (`Failed.then`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as ClientMessage
+from confluent_kafka.admin import AdminClient
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.source import Committed
+from dispatcher.core.record import Message
+from dispatcher.settings import Settings
+
+# One client call waits at most this long, so that the thread's tick shows that it lives; the caller asks again.
+STEP_S = 5.0
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE})
+_UNWRITABLE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+_STALE_GROUP = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.REBALANCE_IN_PROGRESS,
+    }
+)
+_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
+_STOP = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+
+Then = Literal["again", "abort", "reopen", "stop"]
+
+
+class Failed(Exception):
+    """A step of a transaction failed. `then` says what may be done.
+
+    again   call the same step again: its fate is unknown, or the broker is away
+    abort   abort the transaction and build a new one (`stale_group`: from newer group metadata)
+    reopen  the producer is of no use any more: make a new one and reconcile with what is committed (`fenced`: or was replaced)
+    stop    going on is senseless
+    """
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(f"{error.name()}: {error.str()}")
+        code = error.code()
+        self.name = error.name()
+        self.fenced = code in _FENCED
+        self.stale_group = code in _STALE_GROUP
+        self.then: Then
+        if code in _STOP:
+            self.then = "stop"
+        elif self.fenced or error.fatal():
+            self.then = "reopen"
+        elif error.txn_requires_abort():
+            self.then = "abort"
+        elif error.retriable() or code in {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}:
+            self.then = "again"
+        else:
+            self.then = "reopen"
+
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """A message that the broker did not take: `index` in the order of produce; `kind` decides how it is replaced."""
+
+    index: int
+    kind: Literal["too_large", "unwritable", "fatal", "other"]
+    name: str
+
+
+class Sink:
+    """One producer at a time. `transactional_id` None makes it the at-least-once one."""
+
+    def __init__(self, settings: Settings, transactional_id: str | None, *, logger: logging.Logger = clients.LOG) -> None:
+        self._settings = settings
+        self._logger = logger
+        self._id = transactional_id
+        self._producer: Producer | None = None
+        self._admin: AdminClient | None = None
+        self._undelivered: list[Undelivered] = []
+        # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
+        self._round = 0
+        self._produced = 0
+        self._reported = 0
+
+    def open(self) -> None:
+        """Make a new producer; a transactional one settles whatever its predecessor of the same id left open."""
+        self.close()
+        self._producer = clients.producer(self._settings, transactional_id=self._id, logger=self._logger)
+        if self._id is not None:
+            self._step(partial(self._producer.init_transactions, STEP_S))
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._forget()
+        self._step(self._open.begin_transaction)
+
+    def produce(self, messages: Sequence[Message]) -> None:
+        """Hand over messages in order; what is refused shows in `undelivered`."""
+        producer = self._open
+        for message in messages:
+            index = self._produced
+            self._produced += 1
+            report = partial(self._report, self._round, index)
+            while True:
+                try:
+                    producer.produce(message.topic, message.value, message.key, message.partition, report, headers=list(message.headers))
+                except BufferError:
+                    producer.poll(0.1)
+                    continue
+                except KafkaException as failure:
+                    self._report(self._round, index, failure.args[0], None)
+                break
+
+    def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None:
+        """Put positions and metadata per partition of the request topic into the transaction, as the member that `group` names."""
+        topic = self._settings.topics.requests
+        offsets = [TopicPartition(topic, n, position, metadata=text) for n, (position, text) in positions.items()]
+        self._step(partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S))
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self._step(partial(self._open.commit_transaction, STEP_S))
+
+    def abort(self) -> None:
+        """Abort the transaction."""
+        self._step(partial(self._open.abort_transaction, STEP_S))
+
+    def flush(self, timeout_s: float = STEP_S) -> bool:
+        """At least once: wait until everything produced is acknowledged or refused; False where the time was too short."""
+        self._open.flush(timeout_s)
+        return self._reported == self._produced
+
+    def forget(self) -> None:
+        """At least once: begin a new count of produced messages."""
+        self._forget()
+
+    @property
+    def undelivered(self) -> list[Undelivered]:
+        """Messages since `begin` (or `forget`) that the broker did not take."""
+        return list(self._undelivered)
+
+    def committed(self, partitions: Iterable[int]) -> dict[int, Committed]:
+        """Stable committed positions of the group, read without being a member. Raises Failed."""
+        if self._admin is None:
+            self._admin = clients.admin(self._settings, logger=self._logger)
+        group, topic = self._settings.worker.group, self._settings.topics.requests
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in partitions])
+        future = self._admin.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=STEP_S)[group]
+        try:
+            parts = future.result().topic_partitions or []
+        except KafkaException as failure:
+            raise Failed(failure.args[0]) from None
+        for part in parts:
+            if part.error is not None:
+                raise Failed(part.error)
+        return {part.partition: Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for part in parts}
+
+    def close(self) -> None:
+        """Let the producer go; nothing is waited for, and what it still holds is dropped."""
+        if self._producer is not None:
+            self._producer.purge()
+        self._producer = None
+
+    @property
+    def _open(self) -> Producer:
+        assert self._producer is not None
+        return self._producer
+
+    def _forget(self) -> None:
+        self._round += 1
+        self._undelivered.clear()
+        self._produced = self._reported = 0
+
+    def _report(self, round_: int, index: int, error: KafkaError | None, _: ClientMessage | None) -> None:
+        # Runs inside a call of the client: it may note, and nothing else.
+        if round_ != self._round:
+            return
+        self._reported += 1
+        if error is None:
+            return
+        code = error.code()
+        kind: Literal["too_large", "unwritable", "fatal", "other"] = "other"
+        if error.fatal():
+            kind = "fatal"
+        elif code in _TOO_LARGE:
+            kind = "too_large"
+        elif code in _UNWRITABLE:
+            kind = "unwritable"
+        self._undelivered.append(Undelivered(index, kind, error.name()))
+
+    def _step(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except KafkaException as failure:
+            raise Failed(failure.args[0]) from None

@@ -1,0 +1,212 @@
+"""The request topic as one worker sees it: records, ends of partitions, and the three rebalance events.
+
+Only the poller thread may call any of this: confluent-kafka holds a lock while it polls, and a call from another thread may wait for
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from dispatcher.adapters.kafka.clients import LOG
+from dispatcher.adapters.kafka.records import record_of
+from dispatcher.core.record import Record
+from dispatcher.errors import BrokerError
+
+# Records taken per poll: enough to amortise the hand-over, few enough that a rebalance is answered soon.
+BATCH_MAX = 500
+_STOP_CODES = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._FATAL,
+    }
+)
+
+
+class Duties(Protocol):
+    """What the owner of a source must do when partitions come and go. Called inside `poll` and `close`."""
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """Partitions came; `Source.assign` must be called for all of them."""
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """Partitions are being taken away; they stay ours until this returns."""
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """Partitions were lost: somebody else may own them already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed position (the next offset to read), None where there is none, and the text beside it."""
+
+    position: int | None
+    metadata: str | None
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one poll brought. `ends` are (partition, offset): the log ends there for now."""
+
+    records: list[Record] = field(default_factory=list)
+    ends: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Unsettled(Exception):
+    """The broker cannot say yet: a transaction of a former owner is still open, or the coordinator is away."""
+
+
+class Source:
+    """A consumer of one topic. `incremental` says how the group's protocol wants assignments to be changed."""
+
+    def __init__(self, consumer: Consumer, topic: str, *, incremental: bool) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._incremental = incremental
+        self._duties: Duties | None = None
+        # Where partitions were assigned, and which came or went during the poll in hand.
+        self._starts: dict[int, int | None] = {}
+        self._touched: set[int] = set()
+
+    def subscribe(self, duties: Duties) -> None:
+        """Join the group."""
+        self._duties = duties
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+
+    def poll(self, timeout_s: float) -> Batch:
+        """Wait up to `timeout_s` for a first record, then take what is already there. Raises BrokerError where going on is senseless."""
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return Batch()
+        self._touched.clear()
+        rest = self._consumer.consume(BATCH_MAX - 1, 0)
+        return self._sorted([first, *rest])
+
+    def _sorted(self, messages: Iterable[Message]) -> Batch:
+        batch = Batch()
+        stale: set[int] = set()
+        for message in messages:
+            error = message.error()
+            partition = message.partition()
+            if partition in self._touched:
+                # One call can return records of an assignment that ended inside it: none of them may count.
+                stale.add(partition)
+            elif error is None:
+                batch.records.append(record_of(message))
+            elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
+                batch.ends.append((partition, message.offset() or 0))
+            else:
+                self._fault(error)
+        for partition in stale:
+            start = self._starts.get(partition)
+            if start is not None:
+                self.seek(partition, start)
+        return batch
+
+    def _fault(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            hint = "retention removed records that were never executed: `dispatcher topics check` shows what is missing"
+            raise BrokerError(f"the committed position of a partition of {self._topic} is not in the log any more", hint)
+        if error.fatal() or error.code() in _STOP_CODES:
+            raise BrokerError(f"Kafka ended this worker's membership: {error.name()}", "see the log above; start the worker again")
+        LOG.warning("consumer: %s", error.str())
+
+    def assign(self, positions: Mapping[int, int | None]) -> None:
+        """Take the partitions, each from its position; one whose position is not known yet is paused until `seek` and `resume`."""
+        self._starts.update(positions)
+        parts = [TopicPartition(self._topic, n, 0 if position is None else position) for n, position in positions.items()]
+        if self._incremental:
+            self._consumer.incremental_assign(parts)
+        else:
+            self._consumer.assign(parts)
+        unknown = [TopicPartition(self._topic, n) for n, position in positions.items() if position is None]
+        if unknown:
+            self._consumer.pause(unknown)
+
+    def unassign(self, partitions: Iterable[int]) -> None:
+        """Give the partitions back; the group hears of it when the callback returns."""
+        parts = [TopicPartition(self._topic, n) for n in partitions]
+        for part in parts:
+            self._starts.pop(part.partition, None)
+        if self._incremental:
+            self._consumer.incremental_unassign(parts)
+        else:
+            self._consumer.unassign()
+
+    def pause(self, partition: int) -> None:
+        """Fetch no more of it. Throws away what is fetched ahead."""
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def resume(self, partition: int) -> None:
+        """Fetch again, from the first record that was not returned."""
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def seek(self, partition: int, position: int) -> None:
+        """Read on from `position`."""
+        self._consumer.seek(TopicPartition(self._topic, partition, position))
+
+    def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
+        """Stable committed positions: no transaction that could still move them is open. Raises Unsettled until that is so."""
+        try:
+            found = self._consumer.committed([TopicPartition(self._topic, n) for n in partitions], timeout=timeout_s)
+        except KafkaException as failure:
+            raise Unsettled(failure.args[0].str()) from None
+        if any(part.error for part in found):
+            raise Unsettled(next(part.error.str() for part in found if part.error))
+        return {part.partition: Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for part in found}
+
+    def commit(self, positions: Mapping[int, tuple[int, str]]) -> dict[int, str | None]:
+        """Commit position and metadata per partition; returns per partition None or the error's name. Waits for the answer."""
+        offsets = [TopicPartition(self._topic, n, position, metadata=text) for n, (position, text) in positions.items()]
+        try:
+            done = self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as failure:
+            return dict.fromkeys(positions, failure.args[0].name())
+        return {part.partition: None if part.error is None else part.error.name() for part in done or []}
+
+    def log_ends(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Where the log of each partition ends, as the last fetch saw it; no request is made."""
+        ends: dict[int, int] = {}
+        for n in partitions:
+            _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, n), cached=True)
+            if high >= 0:
+                ends[n] = high
+        return ends
+
+    def group(self) -> object:
+        """This member's group metadata, to be sent with transactional offsets; None before it is a member."""
+        try:
+            return self._consumer.consumer_group_metadata()
+        except (KafkaException, RuntimeError):
+            return None
+
+    def is_member(self) -> bool:
+        """Whether the group has given us a member id."""
+        return bool(self._consumer.memberid())
+
+    def close(self) -> None:
+        """Leave the group; the duties are called for what is still assigned."""
+        self._consumer.close()
+
+    def _assigned(self, _: Consumer, parts: list[TopicPartition]) -> None:
+        assert self._duties is not None
+        self._touched.update(part.partition for part in parts)
+        self._duties.on_assigned([part.partition for part in parts])
+
+    def _revoked(self, _: Consumer, parts: list[TopicPartition]) -> None:
+        assert self._duties is not None
+        self._touched.update(part.partition for part in parts)
+        self._duties.on_revoked([part.partition for part in parts])
+
+    def _lost(self, _: Consumer, parts: list[TopicPartition]) -> None:
+        assert self._duties is not None
+        self._touched.update(part.partition for part in parts)
+        self._duties.on_lost([part.partition for part in parts])

@@ -1,0 +1,62 @@
+"""The metrics of SURFACE that already have a meaning. Base units, bounded labels: never a key, an id or a path.
+
+prometheus-client guards its own numbers; the owners of state only call these functions.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from platform import python_version
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Calls take milliseconds to a minute; a queue may hold a record for an hour.
+_CALL_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
+_WAIT_BUCKETS = (0.005, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
+# Statuses are counted by class: a callee must not be able to make labels.
+_PER_PARTITION = ("lag", "oldest", "inflight", "state")
+
+
+class Metrics:
+    """One registry per worker. Label values come from the configuration or from closed lists."""
+
+    def __init__(self, ordering: str, publishing: str) -> None:
+        self.registry = CollectorRegistry()
+        counter, gauge, histogram = self._counter, self._gauge, self._histogram
+        self.requests = counter("requests_total", "Requests that ended", "outcome")
+        self.call_duration = histogram("call_duration_seconds", "One call, from start to answer", _CALL_BUCKETS, "upstream", "outcome")
+        self.queue_wait = histogram("queue_wait_seconds", "From arrival in this worker to the first call", _WAIT_BUCKETS)
+        self.lag = gauge("lane_lag_records", "End of the log less committed position", "partition")
+        self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that has not ended", "partition")
+        self.inflight = gauge("lane_inflight", "Open calls", "partition")
+        self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining", "partition")
+        self.behind_others = counter("blocked_behind_other_keys_seconds_total", "Waiting that lanes per key would have saved")
+        self.retries = counter("retries_total", "Calls that will be made again", "upstream", "reason")
+        self.throttled = counter("throttled_total", "Answers that told us to wait", "upstream")
+        self.dead_letters = counter("dead_letters_total", "Dead letters", "reason")
+        self.wrong_partition = counter("wrong_partition_total", "Records whose key belongs to another partition")
+        self.rebalances = counter("rebalances_total", "Partitions that came or went, by event", "event")
+        self.publish_failures = counter("publish_failures_total", "Steps of publishing that had to be done again", "step")
+        self.last_progress = gauge("last_progress_timestamp_seconds", "When a position was last committed")
+        info = gauge("build_info", "Always 1", "version", "python", "ordering", "publishing")
+        info.labels(version("dispatcher"), python_version(), ordering, publishing).set(1)
+
+    def forget(self, partition: int) -> None:
+        """Remove the series of a partition that is no longer ours."""
+        for name in _PER_PARTITION:
+            gauge: Gauge = getattr(self, name)
+            gauge.remove(str(partition))
+
+    def page(self) -> bytes:
+        """The text that Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"dispatcher_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"dispatcher_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"dispatcher_{name}", text, labels, buckets=buckets, registry=self.registry)

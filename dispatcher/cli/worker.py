@@ -1,0 +1,33 @@
+"""`dispatcher worker`: run lanes until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from dispatcher.cli.app import Options
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("worker")(_worker)
+
+
+def _worker(ctx: typer.Context) -> None:
+    """Run lanes until SIGTERM: take requests, make calls in order, publish replies and dead letters. Logs JSON lines on stderr."""
+    import uvloop  # the command line stays fast for everything else
+
+    from dispatcher.adapters.config import resolve_secrets
+    from dispatcher.adapters.logs import configure, logger
+    from dispatcher.worker.process import run_worker
+
+    options: Options = ctx.obj
+    settings = options.settings()
+    secrets = resolve_secrets(settings, os.environ)
+    configure(settings, secrets)
+    for name, upstream in settings.upstreams.items():
+        if upstream.call_timeout_s > settings.worker.drain_s:
+            hint = "call_timeout_s is over worker.drain_s: on a hand-over such a call is cut off and repeated"
+            logger().warning("calls_may_be_cut", upstream=name, hint=hint)
+    uvloop.run(run_worker(settings, secrets))

@@ -1,0 +1,73 @@
+"""What the three owners of a worker say to each other. No owner reads another's state; all of it travels as these values.
+
+poller ──records, rebalances──▶ engine ──outcomes──▶ publisher
+   ▲ └──────────── Snapshot, read by ────────────────▲ │ │
+   └─────────────── commands ◀───────────────────────┴─┘ acknowledged, back to the engine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from dispatcher.core.outcome import Owner
+
+Post = Callable[..., None]
+"""Run a function with arguments on the event loop, from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the publisher may act on: this member's group metadata and the assignments that live, as they were together."""
+
+    version: int = 0
+    group: Any = None
+    live: frozenset[Owner] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Engine to poller: fetch no more of this partition."""
+
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Engine to poller: fetch again."""
+
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Engine to poller: nothing of this assignment is in flight any more."""
+
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Publisher to poller (at least once): commit these; per partition None or an error's name goes into `answer`."""
+
+    positions: Mapping[int, tuple[int, str]]
+    answer: SimpleQueue[dict[int, str | None]] = field(default_factory=SimpleQueue)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To poller: drain (or cut off at once), leave the group, end. To publisher: end once what came before is published."""
+
+    drain: bool = True
+
+
+Command = Pause | Resume | Drained | Commit | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Poller to publisher: answer once no publication names these assignments."""
+
+    answer: SimpleQueue[str] = field(default_factory=SimpleQueue)

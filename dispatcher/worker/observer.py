@@ -1,0 +1,134 @@
+"""What the owners of a worker tell the outside: metrics and log lines. Whatever breaks in here stays in here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from dispatcher.adapters.logs import logger
+from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.call import Answered, CallResult
+from dispatcher.core.lane import Start
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.partition import Partition
+from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
+from dispatcher.worker.clock import Clock
+
+_P = ParamSpec("_P")
+
+
+_Self = TypeVar("_Self")
+
+
+def guarded(method: Callable[Concatenate[_Self, _P], None]) -> Callable[Concatenate[_Self, _P], None]:
+    """An observer cannot stop the core: its exceptions end as a log line."""
+
+    @wraps(method)
+    def call(self: _Self, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - as said
+            logger().warning("observer_failed", error_type=type(error).__name__)
+
+    return call
+
+
+class WorkerObserver:
+    """Called by engine (event loop) and publisher (its thread)."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+
+    @guarded
+    def started(self, start: Start) -> None:
+        """A call begins."""
+        if start.first:
+            self._metrics.queue_wait.observe(start.waited_s)
+            if start.behind_others_s > 0:
+                self._metrics.behind_others.inc(start.behind_others_s)
+
+    @guarded
+    def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None:
+        """A call has ended."""
+        upstream = start.call.upstream
+        kind = f"{result.status // 100}xx" if isinstance(result, Answered) else kind_of(result)
+        self._metrics.call_duration.labels(upstream, kind).observe(seconds)
+        if isinstance(verdict, Retry):
+            self._metrics.retries.labels(upstream, verdict.why).inc()
+            if verdict.why == "retry_after":
+                self._metrics.throttled.labels(upstream).inc()
+        level = logger().debug if isinstance(verdict, Settled) else logger().info
+        level(
+            "call_ended",
+            **_where(start.request.record),
+            request_id=start.request.envelope.request_id,
+            upstream=upstream,
+            attempt=verdict.tries.calls if isinstance(verdict, Retry) else None,
+            outcome=type(verdict).__name__.lower(),
+            http_status=result.status if isinstance(result, Answered) else None,
+            duration_ms=round(seconds * 1000),
+            error_type=None if isinstance(verdict, Settled) else kind_of(result),
+        )
+
+    @guarded
+    def settled(self, outcome: Outcome, *, misplaced: bool) -> None:
+        """A record has ended; its outcome is on the way to the publisher."""
+        if misplaced:
+            self._metrics.wrong_partition.inc()
+        if outcome.reply is not None:
+            self._metrics.requests.labels(outcome.reply.status.value).inc()
+        if outcome.letter is not None and outcome.record is not None and outcome.reply is not None:
+            self._metrics.dead_letters.labels(outcome.letter.reason.value).inc()
+            logger().warning(
+                "dead_letter",
+                **_where(outcome.record),
+                request_id=outcome.reply.envelope.request_id,
+                outcome=outcome.letter.reason.value,
+                reason=outcome.letter.message,
+            )
+
+    @guarded
+    def acknowledged(self, partition: Partition, outcome: Outcome) -> None:
+        """A position is committed."""
+        del partition, outcome
+        self._metrics.last_progress.set(self._clock.now().wall)
+
+    @guarded
+    def assigned(self, partition: Partition) -> None:
+        """A partition came."""
+        self._metrics.rebalances.labels("assigned").inc()
+        self.measured(partition, partition.progress.acknowledged, self._clock.now().mono)
+
+    @guarded
+    def measured(self, partition: Partition, end: int, now: float) -> None:
+        """The once-a-second look at a partition."""
+        label, lane = str(partition.owner.partition), partition.lane
+        oldest = lane.oldest_arrival
+        self._metrics.lag.labels(label).set(max(0, end - partition.progress.acknowledged))
+        self._metrics.oldest.labels(label).set(0 if oldest is None else now - oldest)
+        self._metrics.inflight.labels(label).set(int(lane.is_calling))
+        state = 3 if partition.closed else 1 if lane.is_calling else 2 if len(lane) else 0
+        self._metrics.state.labels(label).set(state)
+
+    @guarded
+    def gone(self, owner: Owner) -> None:
+        """A partition went."""
+        self._metrics.rebalances.labels("gone").inc()
+        self._metrics.forget(owner.partition)
+
+    @guarded
+    def publish_failed(self, what: str, name: str) -> None:
+        """A step of publishing has to be done again."""
+        self._metrics.publish_failures.labels(what).inc()
+        logger().warning("publish_failed", step=what, error_type=name)
+
+    @guarded
+    def bug(self, error: BaseException, where: str) -> None:
+        """Something raised that must not."""
+        logger().error("bug", where=where, exc_info=error)
+
+
+def _where(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a record; the fields go into a log
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset, "key": record.key}

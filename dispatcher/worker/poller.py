@@ -1,0 +1,344 @@
+"""The poller: owns the consumer and with it the answer to "what is ours?".
+
+    assigned   find the stable committed position, raise the epoch by a commit, only then hand over records
+    revoked    the partition stays ours while this callback blocks: let the calls in hand and their publication end, then give it up
+    lost       somebody else may own it already: commit nothing, forget it at once
+
+Outside `on_revoked` it never waits for a call: one of twice `max.poll.interval.ms` causes no rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
+from dispatcher.core.commit_note import CommitNote, decode, next_epoch
+from dispatcher.core.outcome import Owner
+from dispatcher.core.record import Record
+from dispatcher.errors import BrokerError
+from dispatcher.settings import WorkerSettings
+from dispatcher.worker.clock import Clock
+from dispatcher.worker.letters import Barrier, Command, Commit, Drained, Pause, Post, Resume, Snapshot, Stop
+
+# A poll is short, so that commands are served soon; a waiting record ends it at once.
+POLL_S = 0.05
+# A rebalance callback may ask for committed positions this long; what is not stable by then is resolved in later polls.
+COMMITTED_S = 1.0
+MEASURE_S = 1.0
+
+
+class Source(Protocol):
+    """What the poller needs of `dispatcher.adapters.kafka.source.Source`, which the simulator replaces."""
+
+    def subscribe(self, duties: Duties) -> None: ...
+    def poll(self, timeout_s: float) -> Batch: ...
+    def assign(self, positions: dict[int, int | None]) -> None: ...
+    def unassign(self, partitions: Iterable[int]) -> None: ...
+    def pause(self, partition: int) -> None: ...
+    def resume(self, partition: int) -> None: ...
+    def seek(self, partition: int, position: int) -> None: ...
+    def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]: ...
+    def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]: ...
+    def group(self) -> object: ...
+    def log_ends(self, partitions: list[int]) -> dict[int, int]: ...
+    def is_member(self) -> bool: ...
+    def close(self) -> None: ...
+
+
+class EngineDoor(Protocol):
+    """The engine's methods that the poller posts; they run on the event loop."""
+
+    def assigned(self, owner: Owner, position: int) -> None: ...
+    def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None: ...
+    def revoke(self, owners: frozenset[Owner]) -> None: ...
+    def abandon(self, owners: frozenset[Owner]) -> None: ...
+    def measured(self, ends: dict[Owner, int]) -> None: ...
+
+
+class Log(Protocol):
+    """A structured logger."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+    def warning(self, event: str, **fields: object) -> None: ...
+
+
+@dataclass(slots=True)
+class _Joining:
+    """An assigned partition whose first record may not be handed over yet."""
+
+    found: Committed | None
+    held: list[Record] = field(default_factory=list)
+    end: int | None = None
+
+
+class Poller:
+    """Runs in its own thread (`run`); `snapshot`, `tick` and `is_ready` are read by others, and written only here."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        topic_id: bytes,
+        partitions: int,
+        source: Source,
+        engine: EngineDoor,
+        post: Post,
+        mailbox: SimpleQueue[Command],
+        publisher: SimpleQueue[object],
+        clock: Clock,
+        log: Log,
+        die: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._topic_id = topic_id
+        self._partitions = partitions
+        self._source = source
+        self._engine = engine
+        self._post = post
+        self._mailbox = mailbox
+        self._publisher = publisher
+        self._clock = clock
+        self._log = log
+        # Ends the process at once, without leaving the group: for the one case in which leaving would break a promise.
+        self._die = die
+        self._joining: dict[int, _Joining] = {}
+        self._live: dict[int, Owner] = {}
+        self._drained: set[Owner] = set()
+        self._stopping = False
+        self.drain_s = settings.drain_s
+        self._measured = clock.now().mono
+        self._fault: BrokerError | None = None
+        self.snapshot = Snapshot()
+        self.tick = clock.now().mono
+        self.is_ready = False
+
+    def run(self) -> None:
+        """Poll until told to stop, then drain and leave the group. Raises BrokerError where going on is senseless."""
+        try:
+            self._source.subscribe(self)
+            while not self._stopping:
+                self.step()
+            self._drain_all()
+        finally:
+            # After a fault nothing is drained, but what is being published ends before the partitions are given away.
+            self._stopping = True
+            self._give_up(frozenset(self._live.values()))
+            self._source.close()
+
+    def step(self) -> None:
+        """One round: commands, joining partitions, one poll, hand over."""
+        self._serve(0)
+        if self._joining:
+            self._join()
+        self._hand_over(self._source.poll(POLL_S))
+        self._refresh()
+        self._measure()
+        if self._fault is not None:
+            raise self._fault
+
+    # --- duties, called by the source inside poll and close -----------------------------------------------------------------------
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        """Take the partitions: from their stable committed position where it is known in time, else paused."""
+        self._log.info("assigned", partitions=partitions)
+        grown = [n for n in partitions if n >= self._partitions]
+        if grown:
+            self._fault = BrokerError(
+                f"the request topic has grown beyond the {self._partitions} partitions that it had at start",
+                "keys have moved: let the queue drain, stop all workers and producers, then start them again",
+            )
+        found: dict[int, Committed] = {}
+        if partitions and not self._stopping:
+            try:
+                found = self._source.committed(partitions, COMMITTED_S)
+            except Unsettled as reason:
+                self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
+        self._source.assign({n: found[n].position if n in found else None for n in partitions})
+        if not self._stopping:
+            self._joining.update({n: _Joining(found.get(n)) for n in partitions})
+        self._refresh()
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        """Let what is in hand end, at most `drain_s`; then give up. Returning is what gives the partitions away."""
+        self._log.info("revoked", partitions=partitions)
+        for n in partitions:
+            self._joining.pop(n, None)
+        owners = frozenset(self._live[n] for n in partitions if n in self._live)
+        if owners:
+            self._post(self._engine.revoke, owners)
+            began = self._clock.now().mono
+            while not owners <= self._drained and self._clock.now().mono < began + self.drain_s:
+                self._serve(POLL_S)
+                self._refresh()
+            self._give_up(owners)
+        self._source.unassign(partitions)
+
+    def on_lost(self, partitions: list[int]) -> None:
+        """Forget at once: nothing of these assignments may be committed any more."""
+        self._log.warning("lost", partitions=partitions)
+        for n in partitions:
+            self._joining.pop(n, None)
+        owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
+        self._refresh()
+        if owners:
+            self._post(self._engine.abandon, owners)
+        self._source.unassign(partitions)
+
+    # --- steps ----------------------------------------------------------------------------------------------------------------------
+
+    def _serve(self, wait_s: float) -> None:
+        """Serve the commands that wait; wait up to `wait_s` for a first one."""
+        self.tick = self._clock.now().mono
+        command = self._clock.take(self._mailbox, wait_s)
+        while command is not None:
+            self._obey(command)
+            try:
+                command = self._mailbox.get_nowait()
+            except Empty:
+                command = None
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Pause(owner):
+                if self._live.get(owner.partition) == owner:
+                    self._source.pause(owner.partition)
+            case Resume(owner):
+                if self._live.get(owner.partition) == owner and not self._stopping:
+                    self._source.resume(owner.partition)
+            case Drained(owner):
+                if self._live.get(owner.partition) == owner:
+                    self._drained.add(owner)
+            case Commit(positions, answer):
+                answer.put(self._source.commit(dict(positions)))
+            case Stop(drain):
+                self._stopping = True
+                self.drain_s = self.drain_s if drain else 0.0
+
+    def _join(self) -> None:
+        """Resolve positions that were unsettled, then raise the epoch of every partition whose position is known."""
+        unsettled = [n for n, joining in self._joining.items() if joining.found is None]
+        if unsettled:
+            self._resolve(unsettled)
+        known = {n: joining for n, joining in self._joining.items() if joining.found is not None}
+        gaps = [n for n, joining in known.items() if joining.found is not None and joining.found.position is None]
+        if gaps:
+            hint = "run `dispatcher topics init`: it sets the first positions, and says what to do about gaps"
+            raise BrokerError(f"partitions {gaps} of the request topic have no committed position", hint)
+        notes = {n: self._next_note(n, joining) for n, joining in known.items()}
+        positions = {n: (position, notes[n].encode()) for n, joining in known.items() if (position := _position(joining)) is not None}
+        if not positions:
+            return
+        for n, error in self._source.commit(positions).items():
+            if error is not None:
+                self._log.info("epoch_refused", partition=n, reason=error)
+            elif n in self._joining:
+                self._go_live(n, Owner(n, notes[n].epoch), positions[n][0])
+
+    def _resolve(self, partitions: list[int]) -> None:
+        try:
+            found = self._source.committed(partitions, COMMITTED_S)
+        except Unsettled as reason:
+            self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
+            return
+        for n, committed in found.items():
+            self._joining[n].found = committed
+            if committed.position is not None:
+                self._source.seek(n, committed.position)
+                self._source.resume(n)
+
+    def _next_note(self, partition: int, joining: _Joining) -> CommitNote:
+        text = joining.found.metadata if joining.found else None
+        note = decode(text, self._topic_id)
+        if text and note is None:
+            self._log.warning("commit_metadata_ignored", partition=partition, hint="another tool committed, or the topic was made anew")
+        return CommitNote(self._topic_id, next_epoch(note, self._clock.now().wall), 0)
+
+    def _go_live(self, partition: int, owner: Owner, position: int) -> None:
+        joining = self._joining.pop(partition)
+        self._live[partition] = owner
+        self._refresh()
+        self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
+        self._post(self._engine.assigned, owner, position)
+        if joining.held or joining.end is not None:
+            self._post(self._engine.delivered, {owner: joining.held}, {} if joining.end is None else {owner: joining.end})
+
+    def _hand_over(self, batch: Batch) -> None:
+        """Records of live assignments to the engine, those of joining ones aside; others' are dropped: they are not ours any more."""
+        records: dict[Owner, list[Record]] = {}
+        for record in batch.records:
+            n = record.partition
+            if (owner := self._live.get(n)) is not None:
+                records.setdefault(owner, []).append(record)
+            elif (joining := self._joining.get(n)) is not None:
+                joining.held.append(record)
+                joining.end = None
+        ends: dict[Owner, int] = {}
+        for n, offset in batch.ends:
+            if (owner := self._live.get(n)) is not None:
+                ends[owner] = offset
+            elif (joining := self._joining.get(n)) is not None:
+                joining.end = offset
+        if (records or ends) and not self._stopping:
+            self._post(self._engine.delivered, records, ends)
+
+    def _refresh(self) -> None:
+        """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""
+        self.snapshot = Snapshot(self.snapshot.version + 1, self._source.group(), frozenset(self._live.values()))
+        self.is_ready = self._source.is_member() and not self._joining and not self._stopping
+
+    def _measure(self) -> None:
+        """Once a second: where the logs of our partitions end, for the metrics."""
+        now = self._clock.now().mono
+        if now - self._measured >= MEASURE_S:
+            self._measured = now
+            ends = self._source.log_ends(list(self._live))
+            self._post(self._engine.measured, {self._live[n]: end for n, end in ends.items()})
+
+    def _give_up(self, owners: frozenset[Owner]) -> None:
+        """End the assignments. What is still in flight is cut off, and no publication that names them may be under way after this."""
+        if not owners:
+            return
+        late = owners - self._drained
+        for owner in owners:
+            self._live.pop(owner.partition, None)
+        self._drained -= owners
+        self._refresh()
+        if late:
+            self._log.warning("drain_expired", partitions=sorted(owner.partition for owner in late), drain_s=self.drain_s)
+            self._post(self._engine.abandon, late)
+        self._post(self._engine.abandon, owners - late)
+        if late and not self._publisher_is_past():
+            # Returning now would let a commit of ours land in another owner's partition: that is the one thing we must not do.
+            self._die("a publication did not end in time while partitions were taken away")
+
+    def _publisher_is_past(self) -> bool:
+        barrier = Barrier()
+        self._publisher.put(barrier)
+        end = self._clock.now().mono + self._settings.commit_budget_s
+        while self._clock.now().mono < end:
+            self._serve(0)
+            if self._clock.take(barrier.answer, POLL_S) is not None:
+                return True
+            self._refresh()
+        return False
+
+    def _drain_all(self) -> None:
+        """SIGTERM: as if all were revoked, but polling on, so that a rebalance meanwhile is answered."""
+        self._refresh()
+        owners = frozenset(self._live.values())
+        self._joining.clear()
+        for owner in owners:
+            self._source.pause(owner.partition)
+        self._post(self._engine.revoke, owners)
+        began = self._clock.now().mono
+        while not (left := frozenset(self._live.values()) & owners) <= self._drained and self._clock.now().mono < began + self.drain_s:
+            self._serve(0)
+            self._source.poll(POLL_S)
+            self._refresh()
+        self._give_up(left)
+
+
+def _position(joining: _Joining) -> int | None:
+    return joining.found.position if joining.found is not None else None

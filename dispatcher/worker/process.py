@@ -1,0 +1,240 @@
+"""A worker process: the three owners made, started, watched and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+from typing import NoReturn
+
+from dispatcher.adapters.http import open_engine
+from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.admin import TopicFacts
+from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.adapters.kafka.sink import Sink
+from dispatcher.adapters.kafka.source import Source
+from dispatcher.adapters.logs import kafka_logger, logger
+from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.request import Decoder
+from dispatcher.errors import BrokerError
+from dispatcher.settings import Settings
+from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.health import HealthServer
+from dispatcher.worker.letters import Command, Stop
+from dispatcher.worker.observer import WorkerObserver
+from dispatcher.worker.poller import Poller
+from dispatcher.worker.publisher import Facts, Publisher
+
+# A loop that has not turned for this long is stuck: the longest honest wait in one turn is a client call (10 s socket timeout, twice).
+LIVE_S = 60.0
+TICK_S = 0.5
+FACTS_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker learns from the broker before it begins."""
+
+    requests: TopicFacts
+    reply_topics: Mapping[str, int]
+    limits: Mapping[str, int]  # bytes of one record, per topic that is written
+    protocol: GroupProtocol
+
+
+def survey(settings: Settings) -> Surroundings:
+    """Ask the broker about topics and group protocol. Raises BrokerError where a worker could not keep its promises."""
+    topics = settings.topics
+    cluster = admin.connect(settings, FACTS_TIMEOUT_S)
+    found = admin.facts_of(cluster, {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics})
+    missing = {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics} - set(found)
+    if missing:
+        raise BrokerError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
+    requests = found[topics.requests]
+    for name in (topics.replies, topics.dead_letters):
+        if found[name].partitions != requests.partitions:
+            hint = "replies and dead letters go to the request's partition number: make the counts equal"
+            raise BrokerError(f"{name} has {found[name].partitions} partitions and {topics.requests} has {requests.partitions}", hint)
+    protocol = settings.worker.protocol
+    if protocol == "auto":
+        protocol = "consumer" if clients.kip848_session_timeout(cluster.client) is not None else "cooperative"
+    written = {topics.replies, topics.dead_letters, *topics.reply_topics}
+    reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
+    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol)
+
+
+async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
+    """Run lanes until SIGTERM or SIGINT, then drain. Raises DispatcherError where a worker cannot go on."""
+    loop = asyncio.get_running_loop()
+    surroundings = await asyncio.to_thread(survey, settings)
+    worker = Worker(settings, surroundings, secrets)
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, worker.signalled)
+    logger().info(
+        "started",
+        group=settings.worker.group,
+        slot=settings.worker.slot,
+        protocol=surroundings.protocol,
+        publishing=settings.worker.publishing,
+        http_port=worker.health.port,
+    )
+    try:
+        await worker.ended()
+    finally:
+        await worker.close()
+    logger().info("stopped")
+
+
+class Worker:
+    """The assembly. Everything is handed to its one owner here; nothing is shared afterwards but letters and read-only numbers."""
+
+    def __init__(self, settings: Settings, surroundings: Surroundings, secrets: Mapping[str, str]) -> None:
+        worker, requests = settings.worker, surroundings.requests
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock()
+        metrics = Metrics(worker.ordering, worker.publishing)
+        observer = WorkerObserver(metrics, self._clock)
+        self._to_poller: SimpleQueue[Command] = SimpleQueue()
+        self._to_publisher: SimpleQueue[object] = SimpleQueue()
+        self._http = open_engine(settings, secrets)
+        topic_id = _text(requests.topic_id)
+        decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
+        self.engine = Engine(decoder, self._http, self._to_poller, self._to_publisher, observer, self._clock, random.random)
+        consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
+        source = Source(consumer, settings.topics.requests, incremental=surroundings.protocol != "eager")
+        self.poller = Poller(
+            worker,
+            requests.topic_id,
+            requests.partitions,
+            source,
+            self.engine,
+            self._post,
+            self._to_poller,
+            self._to_publisher,
+            self._clock,
+            logger(),
+            _die,
+        )
+        transactional_id = f"{worker.group}-{worker.slot}" if worker.publishing == "exactly_once" else None
+        self.publisher = Publisher(
+            settings,
+            Facts(requests.topic_id, surroundings.limits),
+            self._sink(settings, transactional_id),
+            self.engine,
+            self._post,
+            self._to_publisher,
+            self._to_poller,
+            lambda: self.poller.snapshot,
+            observer,
+            self._clock,
+        )
+        self._tick = self._clock.now().mono
+        self._signals = 0
+        checks = {"/livez": self._stuck, "/readyz": self._unready, "/startupz": self._unstarted}
+        self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks)
+        self._poller_end = self._thread("poller", self.poller.run)
+        self._publisher_end = self._thread("publisher", self.publisher.run)
+        self._turn()
+
+    def _sink(self, settings: Settings, transactional_id: str | None) -> Sink:
+        return Sink(settings, transactional_id, logger=kafka_logger())
+
+    def signalled(self) -> None:
+        """First signal: drain. Second one: end now."""
+        self._signals += 1
+        if self._signals == 1:
+            logger().info("stopping", drain_s=self.poller.drain_s)
+            self._to_poller.put(Stop())
+        else:
+            logger().warning("aborted", hint="what was in hand is repeated by the next owner")
+            _exit(130)
+
+    async def ended(self) -> None:
+        """Wait until both threads have ended, each in its turn. Raises what one of them raised."""
+        await asyncio.wait({self._poller_end, self._publisher_end}, return_when=asyncio.FIRST_COMPLETED)
+        if self._publisher_end.done():
+            # Nothing can be published any more: leave the group now, what is in hand is repeated by the next owner.
+            self._to_poller.put(Stop(drain=False))
+        await asyncio.wait({self._poller_end})
+        self._to_publisher.put(Stop())
+        await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else None)
+        for end in (self._publisher_end, self._poller_end):
+            if end.done() and (error := end.exception()) is not None:
+                raise error
+
+    async def close(self) -> None:
+        """Let go of what is left."""
+        self.publisher.is_abandoned = True
+        self.health.close()
+        await self._http.close()
+
+    def _post(self, function: Callable[..., None], *args: object) -> None:
+        # The loop is closed only after both threads have ended, or while the process ends anyway.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(function, *args)
+
+    def _thread(self, name: str, body: Callable[[], None]) -> asyncio.Future[None]:
+        """Run `body` in a thread of its own; the future ends with it."""
+        end: asyncio.Future[None] = self._loop.create_future()
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                body()
+            except BaseException as caught:  # noqa: BLE001 - carried over to the event loop, whatever it is
+                error = caught
+            self._post(_finish, end, error)
+
+        Thread(target=run, name=name, daemon=True).start()
+        return end
+
+    def _turn(self) -> None:
+        self._tick = self._clock.now().mono
+        self._loop.call_later(TICK_S, self._turn)
+
+    def _stuck(self) -> str:
+        """`/livez`: the loops turn; never "Kafka answers"."""
+        now = self._clock.now().mono
+        ticks = {"event loop": self._tick, "poller": self.poller.tick, "publisher": self.publisher.tick}
+        return ", ".join(f"{name} has not turned for {now - tick:.0f} s" for name, tick in ticks.items() if now - tick > LIVE_S)
+
+    def _unready(self) -> str:
+        """`/readyz`: member of the group, every partition resolved, producer open, not draining."""
+        if self._signals:
+            return "draining"
+        return "" if self.poller.is_ready and self.publisher.is_open else "joining"
+
+    def _unstarted(self) -> str:
+        return "" if self.publisher.is_open else "starting"
+
+
+def _finish(end: asyncio.Future[None], error: BaseException | None) -> None:
+    if error is None:
+        end.set_result(None)
+    else:
+        end.set_exception(error)
+
+
+def _text(topic_id: bytes) -> str:
+    """A topic id as Kafka's tools print it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode("ascii").rstrip("=")
+
+
+def _die(message: str) -> None:
+    """End at once, without leaving the group."""
+    logger().error("died", reason=message)
+    _exit(BrokerError.exit_code)
+
+
+def _exit(code: int) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
