@@ -71,6 +71,8 @@ class Options:
             from dispatcher.adapters.config import load_with_sources  # `version` needs no pydantic
 
             self._loaded = load_with_sources(file=self.config, flags=self._all_flags(), properties=self.properties, environ=os.environ)
+            if self.verbose:
+                self._log()
         return self._loaded
 
     def secrets(self) -> list[str]:
@@ -99,6 +101,12 @@ class Options:
             os.environ["NO_COLOR"] = "1"  # rich and the programs that we start ask the environment
         else:
             setattr(self, name, value)
+
+    def _log(self) -> None:
+        """Let librdkafka's own lines come out: with -v they are what explains a connection that fails."""
+        from dispatcher.adapters import logs
+
+        logs.configure(self.settings(), self.secrets())
 
     def _all_flags(self) -> dict[str, Any]:
         """Join what the command set and what -v and -q say about the log."""
@@ -153,6 +161,9 @@ def _share(shared: list[Any], command: Any) -> None:  # noqa: ANN401 - Click's c
             twin.expose_value = False
             twin.callback = _taker(option.name)
             command.params.append(twin)
+    for option in command.params:
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""  # typer would print `<bool>` behind an option that takes no value
     # A line that lacks its command is an error on stderr, like all others, and not a page on stdout.
     command.no_args_is_help = False
     for below in getattr(command, "commands", {}).values():
@@ -185,11 +196,11 @@ _option = partial(typer.Option, rich_help_panel=_GLOBAL, show_default=False)
 _Brokers = Annotated[str | None, _option("-b", "--brokers", metavar="HOST:PORT,…", help="Kafka's bootstrap servers.")]
 _Properties = Annotated[list[str] | None, _option("-X", metavar="NAME=VALUE", help="A librdkafka property; repeatable.")]
 _Config = Annotated[Path | None, _option("--config", metavar="FILE", help="Configuration (TOML).")]
-_Json = Annotated[bool, _option("--json", help="One JSON object a line on stdout.")]
-_Quiet = Annotated[bool, _option("-q", "--quiet", help="No progress and no notes on stderr.")]
+_Json = Annotated[bool, _option("--json", metavar="", help="One JSON object a line on stdout.")]
+_Quiet = Annotated[bool, _option("-q", "--quiet", metavar="", help="No progress and no notes on stderr.")]
 _Verbose = Annotated[int, _option("-v", "--verbose", count=True, metavar="", help="Log more, and show tracebacks.")]
-_NoColor = Annotated[bool, _option("--no-color", is_eager=True, help="Plain text.")]
-_Yes = Annotated[bool, _option("-y", "--yes", help="Answer questions with yes.")]
+_NoColor = Annotated[bool, _option("--no-color", is_eager=True, metavar="", help="Plain text.")]
+_Yes = Annotated[bool, _option("-y", "--yes", metavar="", help="Answer questions with yes.")]
 _Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.")]
 
 

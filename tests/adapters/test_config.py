@@ -228,6 +228,17 @@ def test_a_variable_finds_the_alias_that_a_shell_cannot_spell(given: Given, vari
     assert settings.credentials["team-a"].header == "X-Api-Key"
 
 
+def test_an_alias_in_capitals_that_nobody_has_is_a_new_one_in_small_letters(given: Given) -> None:
+    """Variables are written in capitals; one with small letters in it is meant as written."""
+    environ = {"DISPATCHER_UPSTREAMS__CRM__BASE_URL": "http://crm", "DISPATCHER_UPSTREAMS__Crm2__BASE_URL": "http://crm2"}
+    assert sorted(given.settings(environ=environ).upstreams) == ["Crm2", "crm"]
+
+
+def test_a_flag_of_a_setting_that_does_not_exist_is_an_error(given: Given) -> None:
+    """A slip in a command of ours is found, not ignored."""
+    assert "worker.nope does not exist (from a flag)" in given.refused(flags={"worker.nope": "x"})
+
+
 def test_a_higher_layer_replaces_where_a_credential_comes_from(given: Given) -> None:
     """The file says value_file, the environment a value: the environment wins, it does not collide."""
     toml = '[credentials.team-a]\nvalue_file = "/nowhere"\n'

@@ -15,9 +15,11 @@ import typer
 from confluent_kafka import KafkaError, KafkaException
 
 import dispatcher
+from dispatcher.adapters import logs
 from dispatcher.cli import exits, main
 from dispatcher.cli.app import Options, Root, app
 from dispatcher.errors import BrokerError, CallFailed, ConfigError, DispatcherError, RefusedError, WaitTimeout
+from dispatcher.settings import Settings
 
 CANARY = "sk-canary-7fQ2/+x=9"
 # A process of its own, on a loaded machine of two cores.
@@ -307,10 +309,22 @@ def test_the_error_path_knows_secrets_from_files(config_file: Path) -> None:
     assert exits.exit_code(CallFailed("x"), options) == 1
 
 
-def process(*arguments: str, **options: object) -> subprocess.Popen[str]:
+def test_v_lets_librdkafka_speak(capsys: pytest.CaptureFixture[str]) -> None:
+    """With -v its lines come out as ours do, on stderr and masked; without it a command is quiet."""
+    try:
+        options = Options(verbose=1, properties=[f"sasl.password={CANARY}"])
+        options.settings()
+        logs.kafka_logger().warning("%s [%s] %s", "FAIL", "rdkafka#producer-1", CANARY)
+    finally:
+        logs.configure(Settings())
+    line = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (line["event"], line["message"]) == ("kafka_client", "***")
+
+
+def process(*arguments: str) -> subprocess.Popen[str]:
     """Start the real program."""
     line = [sys.executable, "-m", "dispatcher", *arguments]
-    return subprocess.Popen(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload, no-any-return]
+    return subprocess.Popen(line, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_python_m_dispatcher() -> None:

@@ -37,6 +37,8 @@ def config_error(failure: ValidationError, sources: Mapping[Path, str]) -> Confi
         return ConfigError(f"{name}: {context['error']}" if name else str(context["error"]))
     if path[-1] == "[key]":
         return ConfigError(f"each name under {path[0]} must be {_ALIAS}{_origin(path[:-1], sources)}")
+    if kind_of == "extra_forbidden":  # only a program's own flags come here: other sources are checked name by name
+        return ConfigError(f"{dotted(path)} does not exist{_origin(path, sources)}")
     if kind_of == "missing":
         return ConfigError(f"{dotted(path)} is missing{_origin(path[:-1], sources)}")
     return ConfigError(f"{dotted(path)} must be {_must(kind_of, path, context)}{_origin(path, sources)}")
