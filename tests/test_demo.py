@@ -66,7 +66,7 @@ def test_a_missing_trace_is_a_sentence() -> None:
 
 def test_the_skew_is_that_of_zipf() -> None:
     """With exponent 1 the first of three teams sends twice as much as the second and three times as much as the third."""
-    counts = Counter(skewed(60_000, teams=3, exponent=1, chance=random.Random(7)))  # noqa: S311 - a repeatable draw
+    counts = Counter(skewed(60_000, teams=3, exponent=1, chance=random.Random(7)))
     assert counts[0] / counts[1] == pytest.approx(2, rel=0.05)
     assert counts[0] / counts[2] == pytest.approx(3, rel=0.05)
 
@@ -96,7 +96,7 @@ def test_each_kind_is_refused_for_the_reason_that_it_expects(settings: Settings)
     decoder = Decoder(settings, "AAAAAAAA", PARTITIONS, {settings.topics.replies: PARTITIONS})
     refused_later = {Reason.ATTEMPTS_EXHAUSTED}
     for seed in range(20):
-        for one in awkward(partitions=PARTITIONS, span_s=10, chance=random.Random(seed)):  # noqa: S311 - a repeatable draw
+        for one in awkward(partitions=PARTITIONS, span_s=10, chance=random.Random(seed)):
             decoded = decoder.decode(Record("demo.requests", one.partition, 7, one.key, one.value, one.headers))
             reason = None if isinstance(decoded, Request) else decoded[1].reason
             expected = None if one.expected.reason in refused_later else one.expected.reason
@@ -125,7 +125,7 @@ FINE = Planned(0.0, "chat", OK, 0, b"apikey:a", b"{}")
 BAD = Planned(0.0, "not JSON", Expected(Status.DEAD, Reason.MALFORMED), 0, b"apikey:a", b"hello")
 
 
-def evidence(**changes: Any) -> Evidence:  # noqa: ANN401 - any field of it
+def evidence(**changes: Any) -> Evidence:
     """Two chats and a bad request, all as they should be: sent at 10 s, calls of 1 s one after another, replies 0.1 s later."""
     witness = Witness()
     for offset in (0, 2):

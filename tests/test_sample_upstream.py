@@ -15,6 +15,7 @@ import pytest
 
 from dispatcher.sample_upstream import Options, Timing, running
 from dispatcher.sample_upstream.server import CHAT_PATH
+from tests.waiting import eventually_async
 
 DEADLINE_S = 30
 AT_ONCE = Options(timing=Timing(latency_ms=0))
@@ -48,10 +49,14 @@ async def summary_of(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def summary_when(client: httpx.AsyncClient, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Ask the witness until the condition holds; each question is a round trip, so nothing spins."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition(summary := await summary_of(client)):
-            pass
+    """Ask the witness until the condition holds."""
+    summary: dict[str, Any] = {}
+
+    async def holds() -> bool:
+        summary.update(await summary_of(client))
+        return condition(summary)
+
+    await eventually_async(holds, DEADLINE_S)
     return summary
 
 
