@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -56,7 +56,8 @@ async def summary_when(client: httpx.AsyncClient, condition: Callable[[dict[str,
         summary.update(await summary_of(client))
         return condition(summary)
 
-    await eventually_async(holds, DEADLINE_S)
+    asked: Callable[[], bool | Awaitable[bool]] = holds
+    await eventually_async(asked, DEADLINE_S)
     return summary
 
 

@@ -97,8 +97,10 @@ class Child:
         time.sleep(POLL_S)
 
     def _last_words(self) -> str:
+        """Give the error that it printed last, else its last line."""
         lines = self.log.read_text(errors="replace").splitlines()
-        return lines[-1][:300] if lines else "it said nothing"
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return (errors or lines or ["it said nothing"])[-1][:300]
 
 
 def start_upstream(folder: Path, speed: float) -> Child:
