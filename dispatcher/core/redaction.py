@@ -38,13 +38,18 @@ class Redactor:
         forms = {form for secret in secrets for part in _parts(secret) for form in _forms(part)}
         # The longest first: a form that holds another one must not be cut in two.
         ordered = sorted((form for form in forms if len(form) >= _MIN_CHARS), key=lambda form: (-len(form), form))
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self._pattern = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
     def __call__(self, text: str) -> str:
-        """Give the text back, masked."""
-        if self._known is not None:
-            text = self._known.sub(MASK, text)
-        return _SHAPES.sub(_masked, text)
+        """Give the text back, masked: what is known, and what has the shape of a secret."""
+        return _SHAPES.sub(_masked, self.known(text))
+
+    def known(self, text: str) -> str:
+        """Mask known secrets only. For a callee's answer: its own words must stay, even where they look like a secret.
+
+        About 10 ms for 1 MiB and one secret, 90 ms for twenty: hand such answers the secret of their call, not all of them.
+        """
+        return text if self._pattern is None else self._pattern.sub(MASK, text)
 
     def __repr__(self) -> str:
         return "Redactor()"

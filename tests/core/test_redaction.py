@@ -86,6 +86,13 @@ def test_parts_of_a_secret_are_secrets() -> None:
     assert redact("-----BEGIN PRIVATE KEY-----") == "-----BEGIN PRIVATE KEY-----"
 
 
+def test_an_answer_keeps_its_own_words() -> None:
+    """In a callee's answer only what is known is masked: a text about `Bearer abcdefgh` is the answer that was paid for."""
+    text = "use Bearer abcdefgh12345, not sk-canary"
+    assert Redactor(["sk-canary"]).known(text) == "use Bearer abcdefgh12345, not ***"
+    assert Redactor().known(text) == text
+
+
 def test_short_values_are_no_secrets() -> None:
     """Masking every `1` or `abc` would make logs unreadable and hide nothing."""
     assert Redactor(["abc", "", "1"])("abc 1") == "abc 1"
