@@ -1,0 +1,225 @@
+"""The stage of the end-to-end tests: a sample upstream, workers as real processes, and a reader of replies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import orjson
+from confluent_kafka import Consumer, TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.records import record_of
+from dispatcher.client import Submitter, stamp
+from dispatcher.core.record import Record
+from dispatcher.core.submission import request
+from dispatcher.settings import Settings
+from tests.e2e.conftest import clean_environment
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+READY_S = 60
+
+
+class Process:
+    """A child process; its output goes to a file. Killed at the end of the test whatever happened."""
+
+    def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._out = self.log.open("wb")
+        self.popen = subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=subprocess.STDOUT,
+            env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+            cwd=folder,
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        self.popen.send_signal(number)
+
+    def wait(self, within_s: float = READY_S) -> int:
+        """Wait for its end and give its exit code; negative for a signal."""
+        return self.popen.wait(within_s)
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Give the log lines of one event."""
+        lines = [line for line in self.text().splitlines() if line.startswith("{")]
+        return [event for line in lines if (event := json.loads(line)).get("event") == name]
+
+    def close(self) -> None:
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGCONT)
+            self.popen.kill()
+            self.popen.wait()
+        self._out.close()
+
+
+class Worker(Process):
+    """A worker process."""
+
+    def url(self) -> str:
+        """Give the base of its health pages, once it says where they are."""
+        started = eventually(lambda: self.events("started"), READY_S, f"worker {self.name} has not started: {self.text()[-2000:]}")
+        return f"http://127.0.0.1:{started[0]['http_port']}"
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url() + path, trust_env=False, timeout=5)
+
+    def ready(self) -> Self:
+        """Wait until `/readyz` says so."""
+        eventually(lambda: self.get("/readyz").status_code == httpx.codes.OK, READY_S, f"worker {self.name} is not ready")
+        return self
+
+
+class Replies:
+    """Reads the reply topic from its start, read_committed, whenever it is asked."""
+
+    def __init__(self, settings: Settings, topic: str | None = None) -> None:
+        self.records: list[Record] = []
+        self.arrived: list[float] = []  # monotonic, beside each record
+        self._consumer: Consumer = clients.consumer(settings)
+        topic = topic or settings.topics.replies
+        count = facts_of(connect(settings, 30), [topic])[topic].partitions
+        self._consumer.assign([TopicPartition(topic, n, 0) for n in range(count)])
+
+    def read(self) -> list[Record]:
+        """Take what is there by now."""
+        while messages := self._consumer.consume(500, 0.05):
+            for message in messages:
+                if message.error() is None:
+                    self.records.append(record_of(message))
+                    self.arrived.append(time.monotonic())
+            if all(message.error() is not None for message in messages):
+                break
+        return self.records
+
+    def await_count(self, count: int, within_s: float = READY_S) -> list[Record]:
+        """Wait until that many are there."""
+        eventually(lambda: len(self.read()) >= count, within_s, f"{count} replies (got {len(self.records)})")
+        return self.records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Stage:
+    """Settings with an upstream `sample`, and everything that runs on them."""
+
+    def __init__(self, factory: SettingsFactory, folder: Path, *, latency_ms: float = 0, **sections: Any) -> None:
+        self.folder = folder
+        self._children: list[Process | Replies] = []
+        upstream = ["-m", "dispatcher", "sample-upstream", "--port", "0", "--latency-ms", str(latency_ms)]
+        self._upstream = Process("upstream", upstream, folder)
+        self._children.append(self._upstream)
+        self.upstream_url = eventually(lambda: self._upstream.text().split("\n")[0] if "\n" in self._upstream.text() else "", READY_S)
+        sample = {"base_url": self.upstream_url, "allow_private": True} | sections.pop("upstream", {})
+        upstreams = {"sample": sample} | sections.pop("upstreams", {})
+        self.settings = factory(upstreams=upstreams, **sections)
+        self._workers = 0
+
+    def worker(self, *, fault: tuple[str, int] | None = None, **settings: Any) -> Worker:
+        """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction."""
+        self._workers += 1
+        name = f"worker{self._workers}"
+        config = self.folder / f"{name}.json.toml"
+        config.write_text(self._config({"slot": f"{self.settings.topics.prefix}-{name}", "http_port": 0} | settings))
+        program = ["-m", "dispatcher", "--config", str(config), "worker"]
+        if fault is not None:
+            program = ["-m", "tests.e2e.faulty", fault[0], str(fault[1]), str(config)]
+        worker = Worker(name, program, self.folder)
+        self._children.append(worker)
+        return worker
+
+    def replies(self, topic: str | None = None) -> Replies:
+        replies = Replies(self.settings, topic)
+        self._children.append(replies)
+        return replies
+
+    def submit(self, keys: list[str], path: str = "/echo", *, prefix: str = "r", **fields: Any) -> list[str]:
+        """Submit one request per key, in this order, with ids that tell their order."""
+        submissions = []
+        for number, key in enumerate(keys):
+            query = f"{path}{'&' if '?' in path else '?'}key={key}"
+            value = orjson.dumps({"upstream": "sample", "path": query, "body": {"n": number}} | fields)
+            submissions.append(request(key, value, stamp(request_id=f"{prefix}-{number}")))
+        with Submitter(self.settings) as submitter:
+            for outcome in submitter.submit_many(submissions):
+                if isinstance(outcome, Exception):
+                    raise outcome
+        return [str(submission.request_id) for submission in submissions]
+
+    def witness(self) -> dict[str, Any]:
+        """Give the upstream's judgement."""
+        summary: dict[str, Any] = httpx.get(f"{self.upstream_url}/witness/summary", trust_env=False, timeout=30).json()
+        return summary
+
+    def positions(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Give the committed positions and the ends of the request topic."""
+        topic, count = self.settings.topics.requests, self.settings.topics.partitions
+        parts = [TopicPartition(topic, n) for n in range(count)]
+        consumer = clients.consumer(self.settings, group=self.settings.worker.group)
+        committed = {part.partition: part.offset for part in consumer.committed(parts, timeout=10)}
+        ends = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=10)[1] for n in range(count)}
+        consumer.close()
+        return committed, ends
+
+    def close(self) -> None:
+        for child in reversed(self._children):
+            child.close()
+
+    def _config(self, worker: Mapping[str, Any]) -> str:
+        settings = self.settings.model_dump(mode="json", exclude_defaults=True)
+        settings["worker"] = {**settings.get("worker", {}), **worker}
+        return _toml(settings)
+
+
+@contextmanager
+def stage(factory: SettingsFactory, folder: Path, **options: Any) -> Iterator[Stage]:
+    """Set the stage, and leave nothing running."""
+    made = Stage(factory, folder, **options)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ids(records: list[Record]) -> Counter[str]:
+    """Count replies per request id."""
+    return Counter(header(record, "ce_causationid") for record in records)
+
+
+def header(record: Record, name: str) -> str:
+    """Give the last header of this name as text; empty where there is none."""
+    return next((content.decode() for n, content in reversed(record.headers or ()) if n == name and content is not None), "")
+
+
+def _toml(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
+    """Write nested tables as TOML: JSON's spelling of strings, numbers and lists is TOML's too."""
+    plain = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in tables.items() if not isinstance(value, Mapping) and value is not None]
+    head = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
+    rest = [_toml(value, (*path, name)) for name, value in tables.items() if isinstance(value, Mapping)]
+    return "\n".join([*head, *plain, *rest])
+
+
+def kill(process: Process) -> None:
+    """SIGKILL."""
+    os.kill(process.popen.pid, signal.SIGKILL)
+    process.wait()
