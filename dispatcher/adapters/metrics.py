@@ -11,7 +11,7 @@ from platform import python_version
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 # The `_created` series double the page and say nothing that anybody asked.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no annotation there
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Calls take milliseconds to a minute; a queue may hold a record for an hour.

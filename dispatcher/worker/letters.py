@@ -50,10 +50,10 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Publisher to poller (at least once): commit these; per partition None or an error's name goes into `answer`."""
+    """Publisher to poller (at least once): commit position and metadata; `answer` gets what was refused, with the error's name."""
 
-    positions: Mapping[int, tuple[int, str]]
-    answer: SimpleQueue[dict[int, str | None]] = field(default_factory=SimpleQueue)
+    positions: Mapping[Owner, tuple[int, str]]
+    answer: SimpleQueue[dict[Owner, str]] = field(default_factory=SimpleQueue)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ Outside `on_revoked` it never waits for a call: one of twice `max.poll.interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -211,10 +211,17 @@ class Poller:
                 if self._live.get(owner.partition) == owner:
                     self._drained.add(owner)
             case Commit(positions, answer):
-                answer.put(self._source.commit(dict(positions)))
+                answer.put(self._commit(positions))
             case Stop(drain):
                 self._stopping = True
                 self.drain_s = self.drain_s if drain else 0.0
+
+    def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
+        """Commit what is still ours; returns what was refused. The broker would take it for any partition: ownership is checked here."""
+        ours = {owner.partition: to for owner, to in positions.items() if self._live.get(owner.partition) == owner}
+        errors = self._source.commit(ours) if ours else {}
+        answers = {owner: errors.get(owner.partition, "not answered") if owner.partition in ours else "not ours" for owner in positions}
+        return {owner: error for owner, error in answers.items() if error is not None}
 
     def _join(self) -> None:
         """Resolve positions that were unsettled, then raise the epoch of every partition whose position is known."""

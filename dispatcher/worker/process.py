@@ -32,7 +32,7 @@ from dispatcher.worker.health import HealthServer
 from dispatcher.worker.letters import Command, Stop
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
-from dispatcher.worker.publisher import Facts, Publisher
+from dispatcher.worker.publisher import Publisher
 
 # A loop that has not turned for this long is stuck: the longest honest wait in one turn is a client call (10 s socket timeout, twice).
 LIVE_S = 60.0
@@ -126,7 +126,8 @@ class Worker:
         transactional_id = f"{worker.group}-{worker.slot}" if worker.publishing == "exactly_once" else None
         self.publisher = Publisher(
             settings,
-            Facts(requests.topic_id, surroundings.limits),
+            requests.topic_id,
+            surroundings.limits,
             self._sink(settings, transactional_id),
             self.engine,
             self._post,
@@ -172,7 +173,7 @@ class Worker:
 
     async def close(self) -> None:
         """Let go of what is left."""
-        self.publisher.is_abandoned = True
+        self.publisher.abandon()
         self.health.close()
         await self._http.close()
 

@@ -1,0 +1,108 @@
+"""Publishing at least once: everything is acknowledged first, then the poller commits the positions.
+
+A crash in between publishes a second reply; nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Protocol
+
+from dispatcher.adapters.kafka.sink import Undelivered
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.record import Message
+from dispatcher.settings import Settings
+from dispatcher.worker.insistence import Insistence
+from dispatcher.worker.letters import Command, Commit
+from dispatcher.worker.ready import Ready, mended, messages_of, outcome_index, positions_of
+
+# The poller answers within one poll; looking up this often shows that the thread lives.
+ANSWER_S = 0.5
+
+
+class PlainSink(Protocol):
+    """What is needed of `dispatcher.adapters.kafka.sink.Sink`, which the simulator replaces."""
+
+    def open(self) -> None: ...
+    def forget(self) -> None: ...
+    def produce(self, messages: list[Message]) -> None: ...
+    def flush(self) -> bool: ...
+    @property
+    def undelivered(self) -> list[Undelivered]: ...
+
+
+class AtLeastOnce:
+    """Owned by the publisher's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic_id: bytes,
+        limits: Mapping[str, int],
+        sink: PlainSink,
+        insistence: Insistence,
+        acknowledge: Callable[[list[Outcome]], None],
+        poller: SimpleQueue[Command],
+    ) -> None:
+        self._settings = settings
+        self._topic_id = topic_id
+        self._limits = limits
+        self._sink = sink
+        self._steps = insistence
+        self._acknowledge = acknowledge
+        self._poller = poller
+        self._number = 0
+
+    def open(self) -> None:
+        """Make the producer."""
+        self._steps.insist_on("open", self._sink.open)
+
+    def publish(self, pending: list[Ready]) -> None:
+        """Publish in order, until everything is committed or its assignment has ended."""
+        pending = self._living(pending)
+        self._deliver(pending)
+        while pending := self._living(pending):
+            self._number += 1
+            refused = self._commit(positions_of(pending, self._topic_id, self._number))
+            done = [ready.outcome for ready in pending if ready.owner not in refused]
+            pending = [ready for ready in pending if ready.owner in refused]
+            self._acknowledge(done)
+            if done:
+                self._steps.ease()
+            if pending:
+                self._steps.observer.publish_failed("commit", next(iter(refused.values())))
+                self._steps.back_off()
+
+    def _living(self, pending: list[Ready]) -> list[Ready]:
+        live = self._steps.snapshot().live
+        return [ready for ready in pending if ready.owner in live]
+
+    def _deliver(self, todo: list[Ready]) -> None:
+        """Produce until every message of a living assignment is acknowledged; what the broker does not take is mended."""
+        while todo:
+            self._sink.forget()
+            self._sink.produce(messages_of(todo))
+            while not self._sink.flush():
+                self._steps.tick()
+            undelivered = self._sink.undelivered
+            if not undelivered:
+                return
+            self._steps.observer.publish_failed("produce", undelivered[0].name)
+            if any(failure.kind == "fatal" for failure in undelivered):
+                self.open()
+            failed = sorted({outcome_index(todo, failure.index) for failure in undelivered})
+            after = mended(todo, undelivered, self._settings, self._limits)
+            if after == todo:
+                self._steps.back_off()
+            todo = self._living([after[i] for i in failed])
+
+    def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
+        """Have the poller commit; returns the assignments whose commit was refused, with the error's name."""
+        command = Commit(positions)
+        self._poller.put(command)
+        answer = None
+        while answer is None:
+            self._steps.tick()
+            answer = self._steps.clock.take(command.answer, ANSWER_S)
+        return answer

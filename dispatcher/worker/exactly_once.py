@@ -1,0 +1,172 @@
+"""Publishing exactly once: replies, dead letters and positions in one transaction.
+
+A transaction is built from one snapshot and holds only outcomes of assignments that live in it, since the broker checks that the member
+is live, never that it owns the partition. It is begun when all that it will hold is in memory. Its fate is settled before anything else
+is done: an unknown commit is not a failed commit, and a call is never made again because a transaction failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from dispatcher.adapters.kafka.sink import Failed, Undelivered
+from dispatcher.adapters.kafka.source import Committed
+from dispatcher.core.commit_note import decode
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.record import Message
+from dispatcher.errors import BrokerError
+from dispatcher.settings import Settings
+from dispatcher.worker.insistence import PAUSE_FIRST_S, Insistence, OwnersDied, stop_if_senseless
+from dispatcher.worker.letters import Snapshot
+from dispatcher.worker.ready import Ready, mended, messages_of, positions_of
+
+# A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Once may be the
+# late echo of our own renewal; twice in a row is another worker.
+EARLY_FENCES_MAX = 2
+
+
+class TransactionalSink(Protocol):
+    """What is needed of `dispatcher.adapters.kafka.sink.Sink`, which the simulator replaces."""
+
+    def open(self) -> None: ...
+    def begin(self) -> None: ...
+    def produce(self, messages: list[Message]) -> None: ...
+    def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def committed(self, partitions: list[int]) -> dict[int, Committed]: ...
+    @property
+    def undelivered(self) -> list[Undelivered]: ...
+
+
+class ExactlyOnce:
+    """One transaction after the other. Owned by the publisher's thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic_id: bytes,
+        limits: Mapping[str, int],
+        sink: TransactionalSink,
+        insistence: Insistence,
+        acknowledge: Callable[[list[Outcome]], None],
+    ) -> None:
+        self._settings = settings
+        self._topic_id = topic_id
+        self._limits = limits
+        self._sink = sink
+        self._steps = insistence
+        self._acknowledge = acknowledge
+        self._number = 0  # of the transaction; with the epoch it says which commit a position came from
+        self._began = 0.0
+        self._early_fences = 0
+
+    def open(self) -> None:
+        """Make the producer; whatever a predecessor of the same name left open is settled by that."""
+        while True:
+            self._began = self._steps.clock.now().mono
+            try:
+                self._steps.insist("open", self._sink.open)
+            except Failed as failed:
+                self._steps.observer.publish_failed("open", failed.name)
+                stop_if_senseless(failed)
+                self._count_fence(failed)
+                self._steps.back_off()
+            else:
+                return
+
+    def publish(self, pending: list[Ready]) -> None:
+        """Publish in order, until everything is committed or its assignment has ended."""
+        while pending:
+            snapshot = self._steps.snapshot()
+            pending = [ready for ready in pending if ready.owner in snapshot.live]
+            if not pending:
+                return
+            try:
+                self._transact(pending, snapshot)
+            except OwnersDied:
+                pending = self._abort(pending)
+            except Failed as failed:
+                pending = self._recover(failed, pending, snapshot)
+            else:
+                self._steps.ease()
+                self._early_fences = 0
+                self._acknowledge([ready.outcome for ready in pending])
+                return
+
+    def _transact(self, pending: list[Ready], snapshot: Snapshot) -> None:
+        """One transaction. Raises Failed with the transaction still to be ended, or OwnersDied before the commit was asked for."""
+        owners = frozenset(ready.owner for ready in pending)
+        self._number += 1
+        self._began = self._steps.clock.now().mono
+        self._steps.insist("begin", self._sink.begin, owners)
+        self._sink.produce(messages_of(pending))
+        positions = {owner.partition: to for owner, to in positions_of(pending, self._topic_id, self._number).items()}
+        self._steps.insist("send_offsets", lambda: self._sink.send_offsets(positions, snapshot.group), owners)
+        if not owners <= self._steps.snapshot().live:
+            raise OwnersDied
+        # From here on the commit may have happened whatever we are told: it is asked for again until its fate is known.
+        self._steps.insist("commit", self._sink.commit)
+
+    def _recover(self, failed: Failed, pending: list[Ready], snapshot: Snapshot) -> list[Ready]:
+        """End the failed transaction; returns what is still to be published."""
+        self._steps.observer.publish_failed("transaction", failed.name)
+        stop_if_senseless(failed)
+        if failed.then == "reopen":
+            self._count_fence(failed)
+            return self._reconcile(pending)
+        undelivered = self._sink.undelivered
+        left = self._abort(pending)
+        if failed.stale_group:
+            self._await_newer(snapshot)
+            return left
+        if left is pending and undelivered:
+            left = mended(pending, undelivered, self._settings, self._limits)
+        if left == pending:
+            # Nothing to mend on our side: the lanes stand here, visibly, until the broker takes it.
+            self._steps.back_off()
+        return left
+
+    def _abort(self, pending: list[Ready]) -> list[Ready]:
+        """End the transaction in hand without a commit; returns what is still to be published."""
+        try:
+            self._steps.insist("abort", self._sink.abort)
+        except Failed as failed:
+            self._steps.observer.publish_failed("abort", failed.name)
+            stop_if_senseless(failed)
+            return self._reconcile(pending)
+        return pending
+
+    def _count_fence(self, failed: Failed) -> None:
+        early = self._steps.clock.now().mono - self._began < self._settings.worker.transaction_timeout_s / 2
+        self._early_fences = self._early_fences + 1 if failed.fenced and early else 0
+        if self._early_fences >= EARLY_FENCES_MAX:
+            hint = "give every worker its own worker.slot, or leave it out"
+            raise BrokerError(f"another worker uses the slot {self._settings.worker.slot!r}", hint)
+
+    def _reconcile(self, pending: list[Ready]) -> list[Ready]:
+        """Find out whether the transaction in hand went through.
+
+        A new producer of the same name settles it one way or the other; then the committed metadata tells which.
+        """
+        self.open()
+        found: dict[int, Committed] = {}
+        partitions = sorted({ready.owner.partition for ready in pending})
+        self._steps.insist_on("committed", lambda: found.update(self._sink.committed(partitions)))
+        done = {ready.owner for ready in pending if self._went_through(ready.owner, found[ready.owner.partition])}
+        if done:
+            self._acknowledge([ready.outcome for ready in pending if ready.owner in done])
+        return [ready for ready in pending if ready.owner not in done]
+
+    def _went_through(self, owner: Owner, committed: Committed) -> bool:
+        """Whether the committed position came from the transaction in hand: its metadata names epoch and number."""
+        note = decode(committed.metadata, self._topic_id)
+        return note is not None and note.epoch == owner.epoch and note.transaction == self._number
+
+    def _await_newer(self, snapshot: Snapshot) -> None:
+        """Wait for newer group metadata: a join made ours stale, and the poller's next poll brings it."""
+        while self._steps.snapshot().version <= snapshot.version:
+            self._steps.tick()
+            self._steps.clock.pause(PAUSE_FIRST_S)
+        self._steps.back_off()
