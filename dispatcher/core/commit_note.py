@@ -1,7 +1,7 @@
 """What travels in the metadata of a commit: which assignment made it, and which transaction.
 
 Format: base64 of magic `dsp`, version 1, the topic's id (16 bytes), epoch and transaction number (unsigned 64-bit, big-endian). Kafka
-takes at most 4,096 bytes (`offset.metadata.max.bytes`); this is 52. Anything else there is another tool's: it is ignored.
+takes at most 4,096 bytes (`offset.metadata.max.bytes`); this is 48. Anything else there is another tool's: it is ignored.
 """
 
 from __future__ import annotations

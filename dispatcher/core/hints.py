@@ -7,7 +7,7 @@ import re
 from dispatcher.core.call import HeaderPairs
 
 # RFC 9110 §10.2.3 gives delay-seconds as digits; decimals are met in the wild (LiteLLM and Portkey cut them to whole seconds).
-SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?")
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def retry_after_s(headers: HeaderPairs) -> float | None:
