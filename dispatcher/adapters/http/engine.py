@@ -1,0 +1,75 @@
+"""The HTTP engine: a call in, a typed result out. It never raises, never repeats a request and keeps no state between calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from dispatcher.adapters.http.failures import ambiguous, not_sent
+from dispatcher.adapters.http.target import Target, make_target
+from dispatcher.core.call import Call, CallResult
+from dispatcher.settings import Settings
+
+
+class Transport(Protocol):
+    """One client library behind one exchange.
+
+    It connects only to addresses that the target allows, sends the request at most once, follows nothing, remembers no cookie,
+    and gives a typed result. What it raises nevertheless counts as ambiguous. Cancelled, it closes the connection at once.
+    """
+
+    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
+        """Send the request and read the answer, up to the target's limit; `path` and `headers` are whole and checked."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class HttpEngine:
+    """All calls of this process. Lives on the event loop that made it; connections in use never exceed the calls in flight."""
+
+    def __init__(self, targets: Mapping[str, Target], transport: Transport) -> None:
+        self._targets = targets
+        self._transport = transport
+
+    async def call(self, call: Call) -> CallResult:
+        """Make the call within `call.timeout_s` seconds. Raises nothing but CancelledError; then, too, its connection is closed."""
+        target = self._targets.get(call.upstream)
+        if target is None:
+            return not_sent("invalid_request", call.upstream, "it is not configured")
+        path, headers = target.path(call), target.headers(call)
+        if path is None or headers is None:
+            return not_sent("invalid_request", call.upstream)
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                return await self._transport.exchange(target, call, path, headers)
+        except TimeoutError:
+            return ambiguous("timeout", call.upstream)
+        except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane, and may have come after the request left
+            return ambiguous("protocol", call.upstream)
+
+    async def close(self) -> None:
+        """Close every connection; calls in flight end as ambiguous."""
+        await self._transport.close()
+
+
+def open_engine(settings: Settings, secrets: Mapping[str, str]) -> HttpEngine:
+    """Make the engine that `worker.http_engine` names, inside a running event loop. Raises ConfigError for an unusable upstream.
+
+    `secrets` are the resolved values of the credentials, by alias.
+    """
+    targets = {name: make_target(name, settings, secrets) for name in settings.upstreams}
+    return HttpEngine(targets, _transport(settings, targets))
+
+
+def _transport(settings: Settings, targets: Mapping[str, Target]) -> Transport:
+    """Import and make the chosen transport: the library of the other is not even loaded."""
+    most = settings.worker.inflight_max
+    if settings.worker.http_engine == "httpx":
+        from dispatcher.adapters.http.transport_httpx import HttpxTransport  # noqa: PLC0415 - see above
+
+        return HttpxTransport(targets.values(), most)
+    from dispatcher.adapters.http.transport_aiohttp import AiohttpTransport  # noqa: PLC0415 - see above
+
+    return AiohttpTransport(targets.values(), most)

@@ -1,0 +1,141 @@
+"""The default transport: aiohttp, with everything off that it would do beside sending one request and reading its answer."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterable
+
+import aiohttp
+from aiohttp.client_middlewares import ClientHandlerType
+from yarl import URL
+
+from dispatcher.adapters.http.addresses import AddressRefused, is_private
+from dispatcher.adapters.http.answer import header_pairs
+from dispatcher.adapters.http.failures import ambiguous, not_sent
+from dispatcher.adapters.http.limits import HEADER_MAX_BYTES, HEADERS_MAX, IDLE_MAX_S
+from dispatcher.adapters.http.target import Target
+from dispatcher.core.call import Answered, Call, CallResult
+
+_AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
+
+
+class _Broken(Exception):
+    """A connection that failed with the request on it. Not aiohttp's own class: on those it sends a GET a second time."""
+
+
+class AiohttpTransport:
+    """One session for upstreams that may be private and one for the others, since they must not share a connection."""
+
+    def __init__(self, targets: Iterable[Target], connections_max: int) -> None:
+        trust = ssl.create_default_context()
+        targets = tuple(targets)
+        self._sessions = {
+            private: _session(connections_max, trust, allow_private=private) for private in {target.allow_private for target in targets}
+        }
+        self._origins = {target.upstream: f"{target.scheme}://{target.authority}" for target in targets}
+        # Of the whole call only the connecting is timed here; the engine's deadline covers the rest.
+        self._timeouts = {target.upstream: aiohttp.ClientTimeout(total=None, connect=target.connect_timeout_s) for target in targets}
+
+    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
+        """See Transport.exchange."""
+        try:
+            response = await self._sessions[target.allow_private].request(
+                call.method,
+                # encoded: as written; yarl would otherwise turn %2F in a query into a slash.
+                URL(self._origins[target.upstream] + path, encoded=True),
+                headers=headers,
+                data=call.body,
+                allow_redirects=False,
+                timeout=self._timeouts[target.upstream],
+            )
+        except (aiohttp.ClientError, _Broken) as error:
+            return _without_answer(error, target.upstream)
+        try:
+            return await _answer(response, target)
+        except aiohttp.ClientError:
+            return ambiguous("truncated", target.upstream)
+        finally:
+            response.close()  # without effect once the body was read to its end: the connection is back in the pool by then
+
+    async def close(self) -> None:
+        """See Transport.close."""
+        for session in self._sessions.values():
+            await session.close()
+
+
+def _session(connections_max: int, trust: ssl.SSLContext, *, allow_private: bool) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(
+            limit=connections_max,
+            ssl=trust,
+            keepalive_timeout=IDLE_MAX_S,
+            socket_factory=None if allow_private else _public_socket,
+        ),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Content-Type",),
+        auto_decompress=False,
+        trust_env=False,
+        middlewares=(_once,),
+        max_line_size=HEADER_MAX_BYTES,
+        max_field_size=HEADER_MAX_BYTES,
+        max_headers=HEADERS_MAX,
+    )
+
+
+def _public_socket(info: _AddressInfo) -> socket.socket:
+    """Make the socket for one address that is about to be connected to, literal or resolved, or refuse it."""
+    family, kind, protocol, _, address = info
+    if is_private(str(address[0])):
+        raise AddressRefused("private address")
+    return socket.socket(family, kind, protocol)
+
+
+async def _once(request: aiohttp.ClientRequest, send: ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending again: it repeats GET, PUT, DELETE once when a kept connection breaks."""
+    try:
+        return await send(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise _Broken from error
+
+
+async def _answer(response: aiohttp.ClientResponse, target: Target) -> CallResult:
+    if response.status < 200:  # a switch of protocols that nobody asked for
+        return ambiguous("protocol", target.upstream)
+    body, truncated = await _body(response, target.response_max_bytes)
+    return Answered(response.status, header_pairs(response.raw_headers), body, truncated)
+
+
+async def _body(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
+    """Read at most `most` bytes, and tell whether there were more."""
+    if response.content_length is not None and response.content_length <= most:
+        return await response.read(), False
+    kept = bytearray()
+    async for part in response.content.iter_any():
+        kept += part
+        if len(kept) > most:
+            return bytes(kept[:most]), True
+    return bytes(kept), False
+
+
+def _without_answer(error: Exception, upstream: str) -> CallResult:
+    """Judge a failure before the answer's head. aiohttp's connector errors come before the request, all others may come after."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return not_sent("connect_timeout", upstream)
+        case aiohttp.ClientConnectorDNSError():
+            return not_sent("dns", upstream, error.os_error.strerror or "")
+        case aiohttp.ClientConnectorCertificateError():
+            return not_sent("tls", upstream, getattr(error.certificate_error, "verify_message", ""))
+        case aiohttp.ClientConnectorSSLError():
+            return not_sent("tls", upstream, getattr(error.os_error, "reason", None) or "")
+        case aiohttp.ClientConnectorError() if isinstance(error.os_error, AddressRefused):
+            return not_sent("address_refused", upstream)
+        case aiohttp.ClientConnectorError():
+            return not_sent("connect", upstream, error.os_error.strerror or "")
+        case _Broken():
+            return ambiguous("reset", upstream)
+        case _:
+            return ambiguous("protocol", upstream)
