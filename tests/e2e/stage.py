@@ -11,18 +11,20 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import httpx
 import orjson
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.client import Submitter, stamp
-from dispatcher.core.record import Record
+from dispatcher.core.record import Header, Record
 from dispatcher.core.submission import request
 from dispatcher.settings import Settings
 from tests.e2e.conftest import clean_environment
@@ -129,11 +131,18 @@ class Stage:
         upstream = ["-m", "dispatcher", "sample-upstream", "--port", "0", "--latency-ms", str(latency_ms)]
         self._upstream = Process("upstream", upstream, folder)
         self._children.append(self._upstream)
+        try:
+            self._make_settings(factory, sections)
+        except BaseException:
+            self.close()
+            raise
+        self._workers = 0
+
+    def _make_settings(self, factory: SettingsFactory, sections: dict[str, Any]) -> None:
         self.upstream_url = eventually(lambda: self._upstream.text().split("\n")[0] if "\n" in self._upstream.text() else "", READY_S)
         sample = {"base_url": self.upstream_url, "allow_private": True} | sections.pop("upstream", {})
         upstreams = {"sample": sample} | sections.pop("upstreams", {})
         self.settings = factory(upstreams=upstreams, **sections)
-        self._workers = 0
 
     def worker(self, *, fault: tuple[str, int] | None = None, **settings: Any) -> Worker:
         """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction."""
@@ -153,13 +162,16 @@ class Stage:
         self._children.append(replies)
         return replies
 
-    def submit(self, keys: list[str], path: str = "/echo", *, prefix: str = "r", **fields: Any) -> list[str]:
+    def submit(
+        self, keys: list[str], path: str = "/echo", *, prefix: str = "r", headers: tuple[Header, ...] = (), **fields: Any
+    ) -> list[str]:
         """Submit one request per key, in this order, with ids that tell their order."""
         submissions = []
         for number, key in enumerate(keys):
             query = f"{path}{'&' if '?' in path else '?'}key={key}"
             value = orjson.dumps({"upstream": "sample", "path": query, "body": {"n": number}} | fields)
-            submissions.append(request(key, value, stamp(request_id=f"{prefix}-{number}")))
+            submission = request(key, value, stamp(request_id=f"{prefix}-{number}"))
+            submissions.append(replace(submission, headers=(*submission.headers, *headers)))
         with Submitter(self.settings) as submitter:
             for outcome in submitter.submit_many(submissions):
                 if isinstance(outcome, Exception):
@@ -172,14 +184,31 @@ class Stage:
         return summary
 
     def positions(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Give the committed positions and the ends of the request topic."""
-        topic, count = self.settings.topics.requests, self.settings.topics.partitions
-        parts = [TopicPartition(topic, n) for n in range(count)]
-        consumer = clients.consumer(self.settings, group=self.settings.worker.group)
-        committed = {part.partition: part.offset for part in consumer.committed(parts, timeout=10)}
-        ends = {n: consumer.get_watermark_offsets(TopicPartition(topic, n), timeout=10)[1] for n in range(count)}
-        consumer.close()
-        return committed, ends
+        """Give the committed positions and the ends of the request topic. An open transaction's position does not count yet."""
+        topic, group = self.settings.topics.requests, self.settings.worker.group
+        parts = [TopicPartition(topic, n) for n in range(self.settings.topics.partitions)]
+        admin = clients.admin(self.settings)
+        asked = ConsumerGroupTopicPartitions(group, parts)
+        found = admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=10)[group].result(15)
+        ends = admin.list_offsets(dict.fromkeys(parts, OffsetSpec.latest()), request_timeout=10)  # type: ignore[no-untyped-call] # theirs
+        committed = {part.partition: part.offset for part in found.topic_partitions or ()}
+        return committed, {part.partition: future.result(15).offset for part, future in ends.items()}
+
+    def members(self) -> int:
+        """Count the members of the workers' group."""
+        group, admin = self.settings.worker.group, clients.admin(self.settings)
+        return len(admin.describe_consumer_groups([group], request_timeout=10)[group].result(15).members)
+
+    def calls(self, **like: Any) -> list[dict[str, Any]]:
+        """Give the calls that the upstream saw, in the order of their start: `calls(id="r-1")`. Ended ones have `end_s` and `outcome`."""
+        found: dict[int, dict[str, Any]] = {}
+        for line in httpx.get(f"{self.upstream_url}/witness", trust_env=False, timeout=30).text.splitlines():
+            event = orjson.loads(line)
+            if event["event"] == "start":
+                found[event["call"]] = event
+            elif event["call"] in found:
+                found[event["call"]] |= {"end_s": event["t_s"], "outcome": event["outcome"], "status": event["status"]}
+        return [call for call in found.values() if all(call[name] == value for name, value in like.items())]
 
     def close(self) -> None:
         for child in reversed(self._children):
@@ -211,9 +240,25 @@ def header(record: Record, name: str) -> str:
     return next((content.decode() for n, content in reversed(record.headers or ()) if n == name and content is not None), "")
 
 
+def value(record: Record) -> dict[str, Any]:
+    """Read the value of a reply."""
+    read: dict[str, Any] = orjson.loads(record.value or b"null")
+    return read
+
+
+def by_request(records: list[Record]) -> dict[str, Record]:
+    """Order replies by the id of their request; every request has one."""
+    assert not (many := {name: count for name, count in ids(records).items() if count > 1}), many
+    return {header(record, "ce_causationid"): record for record in records}
+
+
 def _toml(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
     """Write nested tables as TOML: JSON's spelling of strings, numbers and lists is TOML's too."""
-    plain = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in tables.items() if not isinstance(value, Mapping) and value is not None]
+    plain = [
+        f"{json.dumps(name)} = {json.dumps(value)}"
+        for name, value in tables.items()
+        if not isinstance(value, Mapping) and value is not None
+    ]
     head = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
     rest = [_toml(value, (*path, name)) for name, value in tables.items() if isinstance(value, Mapping)]
     return "\n".join([*head, *plain, *rest])
