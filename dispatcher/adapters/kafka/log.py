@@ -14,11 +14,11 @@ from typing import Self
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.positions import Anchor, Position, Span
 from dispatcher.core.record import Record
-from dispatcher.errors import ConfigError
+from dispatcher.errors import ConfigError, DispatcherError
 from dispatcher.settings import Settings
 
 # One wait for a message; Ctrl-C is noticed after at most this long.
@@ -114,7 +114,7 @@ class LogReader:
             starts = self._offsets(span.since, edges, deadline)
             stops = self._offsets(span.until, edges, deadline) if span.until is not None else {}
         except KafkaException as error:
-            raise self._complaints.fault(error, f"reading {self.topic}") from None
+            raise self._fault(error) from None
         plan = {}
         for number, (first, end) in edges.items():
             stop = stops.get(number)
@@ -127,8 +127,6 @@ class LogReader:
         """Return the partitions to read, all that there are unless some are named."""
         known = self._consumer.list_topics(self.topic, timeout=_left(deadline)).topics[self.topic]
         if known.error is not None:
-            if known.error.code() in _GONE:
-                raise no_topic(self.topic)
             raise KafkaException(known.error)
         numbers = sorted(known.partitions)
         for number in wanted or ():
@@ -171,9 +169,10 @@ class LogReader:
         self._troubled = False
         number = next(iter(self.stretches))
         try:
+            self._partitions(None, time.monotonic() + self._timeout_s)
             self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=self._timeout_s)
         except KafkaException as error:
-            raise self._complaints.fault(error, f"reading {self.topic}") from None
+            raise self._fault(error) from None
 
     def _event(self, message: Message, error: KafkaError, stretch: Stretch) -> None:
         """Take in what is not a record: the end of a partition, a start that retention took away, or a failure."""
@@ -182,10 +181,8 @@ class LogReader:
             stretch.position = max(stretch.position, message.offset() or 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - see above
             self._catch_up(message.partition() or 0, stretch)
-        elif code in _GONE:
-            raise no_topic(self.topic)
-        elif error.fatal() or not error.retriable():
-            raise self._complaints.fault(KafkaException(error), f"reading {self.topic}")
+        elif code in _GONE or error.fatal() or not error.retriable():
+            raise self._fault(KafkaException(error))
 
     def _catch_up(self, number: int, stretch: Stretch) -> None:
         """Go on at what is left of a partition whose next record is no longer there."""
@@ -193,7 +190,7 @@ class LogReader:
             first, end = self._edges(number, time.monotonic() + self._timeout_s)
             stretch.position = min(max(stretch.position, first), end)
         except KafkaException as error:
-            raise self._complaints.fault(error, f"reading {self.topic}") from None
+            raise self._fault(error) from None
         # librdkafka has stopped this partition and refuses to seek in it.
         self._assign()
 
@@ -202,6 +199,13 @@ class LogReader:
         self._consumer.assign(
             [TopicPartition(self.topic, n, stretch.position) for n, stretch in self.stretches.items() if not stretch.done]
         )
+
+    def _fault(self, failure: KafkaException) -> DispatcherError:
+        """Say why reading failed; a topic that is not there is a matter of settings."""
+        error = error_of(failure)
+        if error is not None and error.code() in _GONE:
+            return no_topic(self.topic)
+        return self._complaints.fault(failure, f"reading {self.topic}")
 
     def _heard(self, error: KafkaError) -> None:
         """Note trouble, told by librdkafka inside `poll`. Nothing is raised here: most of it passes by itself."""
