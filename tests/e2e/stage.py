@@ -190,7 +190,8 @@ class Stage:
         admin = clients.admin(self.settings)
         asked = ConsumerGroupTopicPartitions(group, parts)
         found = admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=10)[group].result(15)
-        ends = admin.list_offsets(dict.fromkeys(parts, OffsetSpec.latest()), request_timeout=10)  # type: ignore[no-untyped-call] # theirs
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call] # theirs
+        ends = admin.list_offsets(dict.fromkeys(parts, latest), request_timeout=10)
         committed = {part.partition: part.offset for part in found.topic_partitions or ()}
         return committed, {part.partition: future.result(15).offset for part, future in ends.items()}
 
@@ -260,7 +261,7 @@ def _toml(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
         if not isinstance(value, Mapping) and value is not None
     ]
     head = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
-    rest = [_toml(value, (*path, name)) for name, value in tables.items() if isinstance(value, Mapping)]
+    rest = [_toml(entry, (*path, name)) for name, entry in given.items() if isinstance(entry, Mapping)]
     return "\n".join([*head, *plain, *rest])
 
 

@@ -6,13 +6,14 @@ import signal
 import time
 import uuid
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
 
 from dispatcher.core.record import Record
-from tests.e2e.stage import Replies, Stage, by_request, header, stage, value
+from tests.e2e.stage import Stage, by_request, header, stage, value
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -65,7 +66,7 @@ def test_a_hint_spends_no_attempt(played: Played) -> None:
     """429 with Retry-After three times, three attempts allowed: the fourth call succeeds, and each one waited as told."""
     calls = played.stage.calls(id="hinted-0")
     assert [429, 429, 429, 200] == [call["status"] for call in calls]
-    assert all(later["t_s"] - earlier["end_s"] >= 1 for earlier, later in zip(calls, calls[1:], strict=False))
+    assert all(later["t_s"] - earlier["end_s"] >= 1 for earlier, later in pairwise(calls))
     assert "ok" == value(played.replies["hinted-0"])["status"]
 
 
