@@ -27,6 +27,7 @@ DAY_MS = 86_400_000
 _REPLICAS_FOR_TWO_COPIES = 3
 # A created topic takes some milliseconds to reach every broker's view, and the first commit of a cluster creates its offsets topic.
 _POLL_S = 0.05
+_ATTEMPT_S = 3.0
 _SETTLING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -67,15 +68,23 @@ class Cluster:
     complaints: Complaints
     timeout_s: float
 
-    def settled(self, question: Callable[[], Future[_Answer]], doing: str) -> _Answer:
-        """Wait for an answer about something that may have been created a moment ago: ask again while the cluster settles."""
+    def settled(self, question: Callable[[float], Future[_Answer]], doing: str) -> _Answer:
+        """Wait for an answer about something that may be new: ask again, each time for at most some seconds, while the cluster settles.
+
+        `question` gets the time in seconds that its request may take. One long request is not enough: the first question about a group
+        makes a young cluster create its offsets topic; librdkafka looks for the coordinator three times within 0.3 s and then says
+        nothing until the request's own time is up.
+        """
         end = time.monotonic() + self.timeout_s
         while True:
+            attempt_s = max(0.1, min(_ATTEMPT_S, end - time.monotonic()))
             try:
-                # The request ends itself after timeout_s; the second more is for the answer's way here.
-                return question().result(timeout=self.timeout_s + 1)
+                # The request ends itself; the second more is for the answer's way here.
+                return question(attempt_s).result(timeout=attempt_s + 1)
             except (KafkaException, FutureTimeout) as failure:
-                if not settling(error_of(failure)) or time.monotonic() > end:
+                error = error_of(failure)
+                silent = error is None or error.code() == KafkaError._TIMED_OUT
+                if not (silent or settling(error)) or time.monotonic() >= end:
                     raise self.fault(failure, doing) from None
             self.client.poll(_POLL_S)
 
@@ -129,7 +138,7 @@ def configuration(cluster: Cluster, name: str) -> dict[str, str]:
     """Read a topic's configuration, defaults included."""
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     entries = cluster.settled(
-        lambda: cluster.client.describe_configs([resource], request_timeout=cluster.timeout_s)[resource],
+        lambda attempt_s: cluster.client.describe_configs([resource], request_timeout=attempt_s)[resource],
         f"reading the configuration of topic {name}",
     )
     return {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}

@@ -7,15 +7,13 @@ lost commit). To read it from the start could pay for the whole log again; to re
 from __future__ import annotations
 
 import time
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Literal
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
-from dispatcher.adapters.kafka.faults import error_of
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
@@ -47,8 +45,8 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Fill | Non
     found = tuple(differences(cluster, settings))
     topics = settings.topics
     existing = tuple(name for name in (topics.requests, topics.replies, topics.dead_letters) if name not in created)
-    active = group_active(cluster, settings.worker.group)
     missing, total = missing_starts(cluster, settings)
+    active = group_active(cluster, settings.worker.group)
     if not missing:
         return InitReport(created, existing, found, settings.worker.group, {}, active)
     gap = len(missing) < total
@@ -77,7 +75,7 @@ def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int
         return [], 0
     asked = ConsumerGroupTopicPartitions(settings.worker.group, [TopicPartition(topic, p) for p in range(known.partitions)])
     group, doing = settings.worker.group, f"reading the positions of group {settings.worker.group}"
-    answer = cluster.settled(lambda: cluster.client.list_consumer_group_offsets([asked], request_timeout=cluster.timeout_s)[group], doing)
+    answer = cluster.settled(lambda attempt_s: cluster.client.list_consumer_group_offsets([asked], request_timeout=attempt_s)[group], doing)
     missing = []
     for part in answer.topic_partitions or ():
         if part.error is not None:
@@ -88,16 +86,9 @@ def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int
 
 
 def group_active(cluster: Cluster, group: str) -> bool:
-    """Ask whether the group has members (or is just getting some)."""
-    future = cluster.client.describe_consumer_groups([group], request_timeout=cluster.timeout_s)[group]
-    try:
-        state: ConsumerGroupState = future.result(timeout=cluster.timeout_s + 1).state
-    except (KafkaException, FutureTimeout) as failure:
-        error = error_of(failure)
-        if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return False
-        raise cluster.fault(failure, f"describing group {group}") from None
-    return state not in _IDLE
+    """Ask whether the group has members (or is just getting some). One that we may not see counts as idle: Kafka refuses the commit."""
+    answer = cluster.settled(lambda attempt_s: cluster.client.list_consumer_groups(request_timeout=attempt_s), "listing the groups")
+    return any(listed.group_id == group and listed.state not in _IDLE for listed in answer.valid or ())
 
 
 def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, fill_gaps: Fill | None) -> None:
@@ -122,7 +113,7 @@ def _log_edge(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -
 
     def offset(partition: int) -> int:
         asked = TopicPartition(topic, partition)
-        answer = cluster.settled(lambda: cluster.client.list_offsets({asked: spec}, request_timeout=cluster.timeout_s)[asked], doing)
+        answer = cluster.settled(lambda attempt_s: cluster.client.list_offsets({asked: spec}, request_timeout=attempt_s)[asked], doing)
         return int(answer.offset)
 
     return {partition: offset(partition) for partition in partitions}
@@ -145,7 +136,7 @@ def _first_refusal(cluster: Cluster, settings: Settings, positions: dict[int, in
     parts = [TopicPartition(topic, partition, offset) for partition, offset in sorted(positions.items())]
     asked = [ConsumerGroupTopicPartitions(group, parts)]
     answer = cluster.settled(
-        lambda: cluster.client.alter_consumer_group_offsets(asked, request_timeout=cluster.timeout_s)[group],
+        lambda attempt_s: cluster.client.alter_consumer_group_offsets(asked, request_timeout=attempt_s)[group],
         f"committing start positions of group {group}",
     )
     return next((part.error for part in answer.topic_partitions or () if part.error is not None), None)

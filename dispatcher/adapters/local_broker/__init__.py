@@ -22,7 +22,8 @@ Broker = GivenBroker | DockerBroker | LocalBroker
 def ladder(directory: Path, port: int | None = 0, *, environ: Mapping[str, str] = os.environ, say: Callable[[str], None] = print) -> Broker:
     """Choose the rung: the broker that the environment names, else Docker where its daemon answers, else the jars.
 
-    `directory` holds what the broker writes; port 0 takes a free one, None means 9092 or where it runs already; `say` gets progress, line by line. Nothing is started yet.
+    `directory` holds what the broker writes; port 0 takes a free one, None means 9092 or where it runs already; `say` gets progress,
+    line by line. Nothing is started yet.
     """
     given = environ.get(GIVEN)
     if given:

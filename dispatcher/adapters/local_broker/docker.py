@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from dispatcher.errors import BrokerError, RefusedError
 _START_S = 180  # the first start pulls the image
 _STOP_S = 30
 _INSIDE_PORT = 9092
+_SOCKET = "unix:///var/run/docker.sock"
 
 
 class DockerBroker:
@@ -34,6 +37,8 @@ class DockerBroker:
             import docker  # type: ignore[import-untyped]  # noqa: PLC0415 - optional, and slow to import
             import testcontainers.core  # noqa: F401, PLC0415 - as above
         except ImportError:
+            return False
+        if not _listens(os.environ.get("DOCKER_HOST", _SOCKET)):
             return False
         try:
             client = docker.from_env(timeout=5)
@@ -106,3 +111,18 @@ class DockerBroker:
             return docker.from_env().containers.get(self._name)
         except docker.errors.DockerException:
             return None
+
+
+def _listens(address: str) -> bool:
+    """Look whether anything takes a connection there, since the docker library leaves its socket open when nothing does."""
+    kind, _, place = address.partition("://")
+    host, _, port = place.rstrip("/").rpartition(":")
+    try:
+        if kind != "unix":
+            socket.create_connection((host, int(port)), timeout=2).close()
+            return True
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.connect(place)
+    except (OSError, ValueError):
+        return False
+    return True

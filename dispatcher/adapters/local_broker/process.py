@@ -38,7 +38,8 @@ _JAVA_OPTIONS = (
 class LocalBroker:
     """The broker of one directory. The directory is its identity: a second object, in another process, sees and stops the same broker.
 
-    `port` 0 takes a free one, None means 9092 for a new broker and any for one that runs. `extra` are further broker properties (the tests' SASL broker). `say` gets progress.
+    `port` 0 takes a free one, None means 9092 for a new broker and any for one that runs. `extra` are further broker properties (the
+    tests' SASL broker). `say` gets progress.
     """
 
     def __init__(

@@ -1,0 +1,43 @@
+"""Settings for one test on the run's broker: its own topics and group, removed afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.starts import init_topics
+from dispatcher.settings import Settings
+
+
+class SettingsFactory:
+    """Makes settings whose topics and group carry one test's prefix, creates the topics, and deletes them at the end."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap = bootstrap
+        self.prefix = prefix
+        self._made: list[Settings] = []
+
+    def __call__(self, *, partitions: int = 3, init: bool = True, **sections: dict[str, Any]) -> Settings:
+        """Make settings; `sections` (worker, topics, upstreams, ...) add to the defaults. With `init`, topics and positions exist."""
+        given: dict[str, Any] = dict(sections)
+        given["kafka"] = {"bootstrap_servers": self.bootstrap} | given.get("kafka", {})
+        given["topics"] = {"prefix": self.prefix, "partitions": partitions} | given.get("topics", {})
+        given["worker"] = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0} | given.get("worker", {})
+        settings = Settings.model_validate(given)
+        self._made.append(settings)
+        if init:
+            init_topics(settings)
+        return settings
+
+    def clean(self) -> None:
+        """Delete what was made. A broker that is gone has nothing left to delete."""
+        names = sorted({n for s in self._made for n in (s.topics.requests, s.topics.replies, s.topics.dead_letters)})
+        if not names:
+            return
+        admin = clients.admin(self._made[0])
+        for future in admin.delete_topics(names, request_timeout=10).values():
+            with contextlib.suppress(KafkaException):
+                future.result(timeout=15)
