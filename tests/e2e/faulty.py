@@ -1,4 +1,6 @@
-"""A worker that kills itself (SIGKILL) at a named point of its nth transaction. Run as `python -m tests.e2e.faulty POINT N CONFIG`.
+"""A worker that is killed (SIGKILL) or freezes (SIGSTOP) at a named point of its nth transaction.
+
+Run as `python -m tests.e2e.faulty POINT N CONFIG`; a point that begins with `freeze_` freezes it there, once.
 
 The product knows nothing of this: the sink is replaced in the process that is to die.
 """
@@ -16,21 +18,23 @@ from dispatcher.core.record import Message
 from dispatcher.worker import process
 
 POINTS = ("before_produce", "after_produce", "after_offsets", "after_commit")
+FREEZE = "freeze_"
 
 
-class KillingSink(Sink):
-    """Counts the transactions that hold messages; at the point of the nth the process is gone."""
+class FaultySink(Sink):
+    """Counts the transactions that hold messages; at the point of the nth the process is gone, or stands still."""
 
     point = ""
     number = 0
     seen = 0
+    fault = signal.SIGKILL
 
     def produce(self, messages: Sequence[Message]) -> None:
         """Produce, and wait until the broker has the messages: only then does an open transaction hold readers back."""
         type(self).seen += bool(messages)
         self._reach("before_produce")
         super().produce(messages)
-        if self.seen >= self.number:
+        if self.point and self.seen >= self.number:
             self._open.flush(5)
         self._reach("after_produce")
 
@@ -44,11 +48,13 @@ class KillingSink(Sink):
 
     def _reach(self, point: str) -> None:
         if point == self.point and self.seen >= self.number:
-            os.kill(os.getpid(), signal.SIGKILL)
+            type(self).point = ""
+            os.kill(os.getpid(), self.fault)
 
 
 if __name__ == "__main__":
-    KillingSink.point, KillingSink.number = sys.argv[1], int(sys.argv[2])
-    assert KillingSink.point in POINTS, POINTS
-    process.Sink = KillingSink  # type: ignore[misc]
+    FaultySink.point, FaultySink.number = sys.argv[1].removeprefix(FREEZE), int(sys.argv[2])
+    FaultySink.fault = signal.SIGSTOP if sys.argv[1].startswith(FREEZE) else signal.SIGKILL
+    assert FaultySink.point in POINTS, POINTS
+    process.Sink = FaultySink  # type: ignore[misc]
     sys.exit(main(["--config", sys.argv[3], "worker"]))

@@ -118,6 +118,10 @@ class Replies:
         eventually(lambda: len(self.read()) >= count, within_s, f"{count} replies (got {len(self.records)})")
         return self.records
 
+    def timed(self) -> list[tuple[Record, float]]:
+        """Give each record with the monotonic time at which it was seen here."""
+        return list(zip(self.records, self.arrived, strict=True))
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -255,11 +259,8 @@ def by_request(records: list[Record]) -> dict[str, Record]:
 
 def _toml(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
     """Write nested tables as TOML: JSON's spelling of strings, numbers and lists is TOML's too."""
-    plain = [
-        f"{json.dumps(name)} = {json.dumps(value)}"
-        for name, value in tables.items()
-        if not isinstance(value, Mapping) and value is not None
-    ]
+    given = {name: entry for name, entry in tables.items() if entry is not None}
+    plain = [f"{json.dumps(name)} = {json.dumps(entry)}" for name, entry in given.items() if not isinstance(entry, Mapping)]
     head = [f"[{'.'.join(json.dumps(part) for part in path)}]"] if path and plain else []
     rest = [_toml(entry, (*path, name)) for name, entry in given.items() if isinstance(entry, Mapping)]
     return "\n".join([*head, *plain, *rest])
