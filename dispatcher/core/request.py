@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails, to_json
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal, read_envelope
+from dispatcher.core.members import members
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.record import Record
 from dispatcher.core.status import Reason
@@ -36,8 +37,16 @@ HEADER_VALUE = re.compile(r"[\x20-\x7e\t]{0,4096}")
 PATH = re.compile(r"/(?!/)[\x21-\x22\x24-\x5b\x5d-\x7e]*")
 # Dot segments, also where a callee would decode them only later.
 DOTS = re.compile(r"(^|/|%2f|%5c)(\.|%2e){1,2}(/|%2f|%5c|;|$)", re.IGNORECASE)
-# Numbers that JSON cannot carry on: NaN, Infinity, and exponents that overflow a double.
-UNSAFE_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?\d{3}|\d{300}")
+# Numbers that no double holds make whole replies unreadable to many readers. Only a value in which this is found can have one:
+# fewer than 200 digits and an exponent of one or two digits stay below 1e300.
+UNSAFE_NUMBER = re.compile(rb"NaN|Infinity|[eE]\+?\d{3}|\d{200}")
+
+
+def _boolean(given: object) -> object:
+    """`given`, if it is true or false: Python's 0 equals False, JSON's does not."""
+    if not isinstance(given, bool):
+        raise PydanticCustomError("bool_type", "Input should be a valid boolean")
+    return given
 
 
 class RequestBody(BaseModel):
@@ -58,7 +67,7 @@ class RequestBody(BaseModel):
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None
     repeat: Annotated[Literal["allowed"], Field(description="a crash may repeat the call")] = "allowed"
     after_failure: Annotated[Literal["continue"], Field(description="the lane goes on after a dead letter")] = "continue"
-    stream: Annotated[Literal[False], Field(description="the reply comes whole")] = False
+    stream: Annotated[Literal[False], BeforeValidator(_boolean), Field(description="the reply comes whole")] = False
     metadata: Annotated[Any, Field(description="opaque, echoed in the reply")] = None
 
 
@@ -70,7 +79,7 @@ class Request:
     envelope: Envelope
     call: Call
     attempts_max: int
-    metadata: bytes | None = None  # JSON: kept as bytes, so that no integer or float is changed by the echo
+    metadata: bytes | None = None  # JSON, as it was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +97,15 @@ class Decoder:
         refusal = refusal or self._key_fault(record)
         if refusal:
             return envelope, refusal
-        body = self._parse(record)
-        if isinstance(body, Refusal):
-            return envelope, body
+        parsed = self._parse(record)
+        if isinstance(parsed, Refusal):
+            return envelope, parsed
+        body, written = parsed
         upstream = self.settings.upstreams.get(body.upstream)
         if upstream is None:
             return envelope, Refusal(Reason.UNKNOWN_UPSTREAM, f"no upstream {body.upstream!r} is configured")
         credential = _credential(body, record.key or b"", upstream)
-        payload = _payload(body)
+        payload = _payload(body, written)
         for part in (credential, payload):
             if isinstance(part, Refusal):
                 return envelope, part
@@ -113,8 +123,7 @@ class Decoder:
             credential=credential,
             timeout_s=body.timeout_s or upstream.call_timeout_s,
         )
-        metadata = None if body.metadata is None else to_json(body.metadata)
-        return Request(record, envelope, call, body.attempts_max or upstream.attempts_max, metadata)
+        return Request(record, envelope, call, body.attempts_max or upstream.attempts_max, written.get("metadata"))
 
     def _key_fault(self, record: Record) -> Refusal | None:
         if not record.key:
@@ -133,7 +142,8 @@ class Decoder:
         """Whether an idempotent murmur2 producer would have put this key here."""
         return record.key is None or partition_for(record.key, self.partitions) == record.partition
 
-    def _parse(self, record: Record) -> RequestBody | Refusal:
+    def _parse(self, record: Record) -> tuple[RequestBody, Mapping[str, bytes]] | Refusal:
+        """The value as a model, and those of its members that are passed on, as they were written."""
         value = record.value
         if value is None:
             return Refusal(Reason.MALFORMED, "the value is null (a tombstone): a request is a JSON object")
@@ -142,13 +152,16 @@ class Decoder:
             return Refusal(Reason.TOO_LARGE, f"the value has {len(value)} bytes, over the limit of {limit}")
         try:
             body = RequestBody.model_validate_json(value)
+            passed_on = body.model_fields_set & {"body", "metadata"}
+            written = members(value.decode("utf-8")) if passed_on else {}
         except ValidationError as error:
             return _refusal(error)
         except RecursionError:
             return Refusal(Reason.MALFORMED, "the value is nested too deeply")
-        if UNSAFE_NUMBER.search(value) and not all(math.isfinite(n) for n in _floats((body.body, body.metadata))):
+        largest = sys.float_info.max
+        if UNSAFE_NUMBER.search(value) and not all(abs(n) <= largest for n in _numbers((body.body, body.metadata))):
             return Refusal(Reason.MALFORMED, "the value holds a number that JSON cannot carry (NaN or out of range)")
-        return body
+        return body, {name: written[name].encode() for name in passed_on}
 
 
 def _refusal(error: ValidationError) -> Refusal:
@@ -166,7 +179,7 @@ def _same(given: object, unbuilt: object) -> bool:
 
 
 def _sentence(fault: ErrorDetails) -> str:
-    kind, name = fault["type"], ".".join(str(part)[:64] for part in fault["loc"])
+    kind, name = fault["type"], ".".join(_shown(part) for part in fault["loc"])
     if kind == "json_invalid":
         return "the value is not JSON"
     if kind == "extra_forbidden":
@@ -174,6 +187,12 @@ def _sentence(fault: ErrorDetails) -> str:
     if kind == "missing":
         return f"field {name} is missing"
     return f"field {name}: {fault['msg']}" if name else "the value is not a JSON object"
+
+
+def _shown(name: object) -> str:
+    """A sender's name for something, short and without characters that do things to terminals."""
+    text = str(name)[:64]
+    return text if text.isprintable() else ascii(text)
 
 
 def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> str | Refusal | None:
@@ -191,7 +210,7 @@ def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> st
     return alias
 
 
-def _payload(body: RequestBody) -> bytes | Refusal | None:
+def _payload(body: RequestBody, written: Mapping[str, bytes]) -> bytes | Refusal | None:
     if body.body_base64 is not None:
         if body.body is not None:
             return Refusal(Reason.MALFORMED, "body and body_base64 exclude each other")
@@ -200,7 +219,7 @@ def _payload(body: RequestBody) -> bytes | Refusal | None:
         except (binascii.Error, ValueError):
             return Refusal(Reason.MALFORMED, "field body_base64 is not base64")
     # `null` is a JSON body too, when it was given.
-    return to_json(body.body) if "body" in body.model_fields_set else None
+    return written.get("body")
 
 
 def _forbidden(body: RequestBody, upstream: UpstreamSettings) -> Refusal | None:
@@ -235,12 +254,12 @@ def _headers(body: RequestBody, envelope: Envelope) -> HeaderPairs:
     return (*pairs, ("Idempotency-Key", envelope.request_id), *envelope.trace)
 
 
-def _floats(value: object) -> Iterator[float]:
-    """All floats in a JSON value; iterative, since a sender chooses the depth."""
+def _numbers(value: object) -> Iterator[float]:
+    """All numbers in a JSON value; iterative, since a sender chooses the depth."""
     stack = [value]
     while stack:
         top = stack.pop()
-        if isinstance(top, float):
+        if isinstance(top, int | float):
             yield top
         elif isinstance(top, dict):
             stack.extend(top.values())
