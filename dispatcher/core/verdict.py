@@ -29,7 +29,7 @@ class Tries:
 
     calls: int = 0
     failures: int = 0
-    hinted_since: float | None = None  # when the first hint of an unbroken row of hints was given
+    hinted_since: float | None = None  # when the first hint was given; failures between hints do not start the count anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _spend(result: CallResult, tries: Tries, patience: Patience, now: float, cha
     if failures >= patience.attempts_max:
         return Dead(Reason.ATTEMPTS_EXHAUSTED, f"given up after {failures} attempts, the last: {describe(result)}")
     wait_s = delay_s(failures, chance, patience.backoff_base_s, patience.backoff_max_s)
-    return Retry(now + wait_s, "backoff", Tries(tries.calls, failures, None))
+    return Retry(now + wait_s, "backoff", Tries(tries.calls, failures, tries.hinted_since))
 
 
 def describe(result: CallResult) -> str:
