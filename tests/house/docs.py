@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 import tomllib
@@ -11,6 +10,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from prometheus_client import CollectorRegistry
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 Command = TyperCommand | TyperGroup
@@ -97,10 +97,9 @@ def unknown_metrics(path: str, text: str, defined: Iterable[str]) -> list[str]:
     return faults
 
 
-def defined_metrics(source: str) -> set[str]:
-    """Names of the metrics that a module makes: every string constant that is one. Counters are given their `_total`."""
-    names = {node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    return {name for name in names if METRIC.fullmatch(name)}
+def defined_metrics(registry: CollectorRegistry) -> set[str]:
+    """Names of the metrics that `registry` serves; prometheus-client keeps a counter's name without the `_total` that it serves."""
+    return {family.name + ("_total" if family.type == "counter" else "") for family in registry.collect()}
 
 
 def machine_traces(path: str, text: str) -> list[str]:
