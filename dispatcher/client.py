@@ -42,11 +42,11 @@ FROM_NOW = Span(END)
 # After these the record is certainly not in the topic. After any other failed delivery it may be.
 _NOT_WRITTEN = frozenset(
     {
-        KafkaError._FATAL,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
-        KafkaError._PURGE_QUEUE,  # noqa: SLF001
-        KafkaError._QUEUE_FULL,  # noqa: SLF001
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._FATAL,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._QUEUE_FULL,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_RECORD,
@@ -159,7 +159,7 @@ class Submitter:
                 self._producer.poll(POLL_S)
                 if time.monotonic() < deadline:
                     continue
-                sent.settled, sent.error = True, KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001 - see above
+                sent.settled, sent.error = True, KafkaError(KafkaError._QUEUE_FULL)
             except KafkaException as error:
                 sent.settled, sent.error = True, error.args[0]
             return sent

@@ -9,22 +9,22 @@ from dispatcher.settings import Settings
 
 _UNREACHABLE = frozenset(
     {
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
 _AUTHENTICATION = frozenset(
     {
-        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError._AUTHENTICATION,
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
         KafkaError.ILLEGAL_SASL_STATE,
     }
 )
-_TLS = frozenset({KafkaError._SSL})  # noqa: SLF001
+_TLS = frozenset({KafkaError._SSL})
 _RIGHTS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",

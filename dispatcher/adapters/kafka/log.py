@@ -28,8 +28,8 @@ TIMEOUT_S = 15.0
 
 _GONE = frozenset(
     {
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 - confluent-kafka's public constants begin with an underscore
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.UNKNOWN_TOPIC_ID,
     }
@@ -177,9 +177,9 @@ class LogReader:
     def _event(self, message: Message, error: KafkaError, stretch: Stretch) -> None:
         """Take in what is not a record: the end of a partition, a start that retention took away, or a failure."""
         code = error.code()
-        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001 - see above
+        if code == KafkaError._PARTITION_EOF:
             stretch.position = max(stretch.position, message.offset() or 0)
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:  # noqa: SLF001 - see above
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             self._catch_up(message.partition() or 0, stretch)
         elif code in _GONE or error.fatal() or not error.retriable():
             raise self._fault(KafkaException(error))
