@@ -56,5 +56,5 @@ if __name__ == "__main__":
     FaultySink.point, FaultySink.number = sys.argv[1].removeprefix(FREEZE), int(sys.argv[2])
     FaultySink.fault = signal.SIGSTOP if sys.argv[1].startswith(FREEZE) else signal.SIGKILL
     assert FaultySink.point in POINTS, POINTS
-    process.Sink = FaultySink  # type: ignore[misc]
+    process.Sink = FaultySink  # type: ignore[attr-defined]
     sys.exit(main(["--config", sys.argv[3], "worker"]))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.core.record import Record
 from tests.e2e.stage import header, ids, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -62,7 +63,7 @@ def _unfinished(positions: tuple[dict[int, int], dict[int, int]]) -> set[int]:
     return {n for n in committed if committed[n] < ends[n]}
 
 
-def _assert_in_order(records: list) -> None:
+def _assert_in_order(records: list[Record]) -> None:
     """Replies stand in the reply topic in the order of their requests, partition by partition."""
     offsets: dict[int, list[int]] = {}
     for record in records:
