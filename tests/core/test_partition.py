@@ -1,0 +1,243 @@
+"""A partition driven as the engine drives it, against a model: what it holds, when it pauses, what may be committed, when it is drained."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dispatcher.core.lane import Closed, Idle, Settle, Start, Wait
+from dispatcher.core.outcome import Outcome
+from dispatcher.core.partition import Flow, Partition, Room
+from dispatcher.core.record import Record
+from tests.specimens import MONO, OWNER, answer, decoder, now, record
+
+DECODER = decoder()
+ROOM = Room(records=4, size_bytes=1 << 20)
+
+
+def partition(room: Room = ROOM) -> Partition:
+    """A fresh assignment from offset 5 on."""
+    return Partition(OWNER, 5, DECODER, room)
+
+
+def run(held: Partition) -> Start | None:
+    """Let the lane go until it calls or waits; drops what settles on the way."""
+    step = held.lane.next(now())
+    return step if isinstance(step, Start) else None
+
+
+def settle(held: Partition, status: int = 200) -> Outcome:
+    """Execute the next record to its end; its outcome with a position."""
+    assert run(held) is not None
+    held.lane.answered(answer(status), now(), 0.5)
+    step = held.lane.next(now())
+    assert isinstance(step, Settle)
+    return held.settle(step.outcome)
+
+
+def test_a_full_partition_pauses_once_and_resumes_at_half() -> None:
+    """Every pause throws away what the client fetched ahead: full at 4 records, free again at 2, and nothing said in between."""
+    held = partition()
+    assert held.accept([record(offset=n) for n in (5, 6, 7)], MONO) is None
+    assert held.accept([record(offset=8)], MONO) is Flow.PAUSE
+    assert held.accept([record(offset=9)], MONO) is None
+    flows = [held.acknowledge(settle(held)) for _ in range(5)]
+    assert flows == [None, None, Flow.RESUME, None, None]
+    assert held.held_records == 0
+
+
+def test_bytes_count_as_records_do() -> None:
+    """One large record fills the room; its acknowledgement empties it."""
+    held = partition(Room(records=100, size_bytes=1000))
+    assert held.accept([record(b"x" * 1000)], MONO) is Flow.PAUSE
+    step = held.lane.next(now())
+    assert isinstance(step, Settle)
+    assert held.acknowledge(held.settle(step.outcome)) is Flow.RESUME
+
+
+def test_a_record_is_held_until_it_is_acknowledged() -> None:
+    """Neither its call nor its outcome frees it: only the commit does."""
+    held = partition()
+    held.accept([record()], MONO)
+    outcome = settle(held)
+    assert held.held_records == 1
+    held.acknowledge(outcome)
+    assert held.held_records == 0
+
+
+def test_a_second_delivery_is_dropped() -> None:
+    """A record that came before runs once and is held once."""
+    held = partition()
+    held.accept([record(), record(), record(offset=4)], MONO)
+    assert (held.held_records, len(held.lane)) == (1, 1)
+
+
+def test_an_end_moves_the_position_without_a_message() -> None:
+    """Behind trailing markers an outcome without a reply carries the position; nothing is published for it."""
+    held = partition()
+    held.accept([record()], MONO)
+    assert held.reach_end(8) is None
+    assert settle(held).position == 8
+    end = held.reach_end(9)
+    assert end is not None
+    assert (end.position, end.messages(), end.owner) == (9, (), OWNER)
+    assert held.reach_end(9) is None
+
+
+def test_a_closed_partition_takes_nothing() -> None:
+    """No record, no end."""
+    held = partition()
+    held.close()
+    assert held.accept([record()], MONO) is None
+    assert held.reach_end(9) is None
+    assert held.held_records == 0
+    assert held.is_drained
+
+
+def test_it_is_drained_when_call_and_publication_have_ended() -> None:
+    """A call in hand, an outcome that nobody fetched yet, and one that is not acknowledged all keep the partition."""
+    held = partition()
+    held.accept([record(), record(offset=6)], MONO)
+    assert run(held) is not None
+    held.close()
+    assert not held.is_drained
+    held.lane.answered(answer(), now(), 0.5)
+    assert not held.is_drained
+    step = held.lane.next(now())
+    assert isinstance(step, Settle)
+    outcome = held.settle(step.outcome)
+    assert not held.is_drained
+    held.acknowledge(outcome)
+    assert held.is_drained
+    assert isinstance(held.lane.next(now()), Closed)
+
+
+def test_a_closed_partition_gives_up_a_retry() -> None:
+    """The call in hand failed: it is the next owner's, and the partition is drained at once."""
+    held = partition()
+    held.accept([record()], MONO)
+    assert run(held) is not None
+    held.close()
+    held.lane.answered(answer(500), now(), 0.5)
+    assert held.is_drained
+    assert held.progress.planned == 5
+
+
+class PartitionMachine(RuleBasedStateMachine):
+    """The engine's part played with drawn times and answers; the model counts records by what became of them."""
+
+    @initialize(records=st.integers(1, 6))
+    def begin(self, records: int) -> None:
+        self.room = Room(records, 1 << 30)
+        self.held = Partition(OWNER, 0, DECODER, self.room)
+        self.end = 0
+        self.later_s = 0.0
+        self.accepted: dict[int, Record] = {}
+        self.settled: list[int] = []
+        self.unacknowledged: deque[Outcome] = deque()
+        self.acknowledged: set[int] = set()
+        self.calling = self.paused = self.closed = False
+
+    def _hear(self, flow: Flow | None) -> None:
+        if flow is not None:
+            assert self.paused == (flow is Flow.RESUME)
+            self.paused = flow is Flow.PAUSE
+
+    @rule(count=st.integers(1, 3), hole=st.integers(0, 2), again=st.booleans(), bad=st.booleans())
+    def accept(self, count: int, hole: int, again: bool, bad: bool) -> None:  # noqa: FBT001 - drawn
+        first = self.end + hole
+        self.end = first + count
+        fresh = [record(b"{" if bad else b'{"upstream":"openai"}', n, key=b"k%d" % (n % 3)) for n in range(first, self.end)]
+        self._hear(self.held.accept([*fresh, *(fresh if again else [])], MONO + self.later_s))
+        if not self.closed:
+            self.accepted |= {sent.offset: sent for sent in fresh}
+
+    @rule(passed_s=st.sampled_from([0.0, 0.5, 40.0]))
+    def step(self, passed_s: float) -> None:
+        self.later_s += passed_s
+        match self.held.lane.next(now(self.later_s)):
+            case Start(request=request):
+                assert not self.calling
+                assert not self.closed
+                self.calling = True
+                assert request.record.offset == min(set(self.accepted) - set(self.settled))
+            case Settle(outcome):
+                assert outcome.record is not None
+                self.settled.append(outcome.record.offset)
+                self.unacknowledged.append(self.held.settle(outcome))
+            case Wait(until, why):
+                assert until > MONO + self.later_s
+                assert why in {"backoff", "retry_after"}
+            case Idle():
+                assert set(self.accepted) == set(self.settled)
+            case _:
+                assert self.calling or self.closed
+
+    @precondition(lambda self: self.calling)
+    @rule(status=st.sampled_from([200, 404, 500]))
+    def answer(self, status: int) -> None:
+        self.held.lane.answered(answer(status), now(self.later_s), 0.9)
+        self.calling = False
+
+    @precondition(lambda self: self.unacknowledged)
+    @rule()
+    def acknowledge(self) -> None:
+        outcome = self.unacknowledged.popleft()
+        self._hear(self.held.acknowledge(outcome))
+        if outcome.record is not None:
+            self.acknowledged.add(outcome.record.offset)
+
+    @rule(markers=st.integers(0, 2))
+    def reach_end(self, markers: int) -> None:
+        self.end += markers
+        if (outcome := self.held.reach_end(self.end)) is not None:
+            assert set(self.accepted) == set(self.settled)
+            assert not self.closed
+            self.unacknowledged.append(outcome)
+
+    @precondition(lambda self: len(self.settled) > 4)
+    @rule()
+    def close(self) -> None:
+        self.held.close()
+        self.closed = True
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "held"):
+            return
+        held = self.held
+        assert self.settled == sorted(set(self.settled))
+        assert held.held_records == len(self.accepted) - len(self.acknowledged)
+        assert held.held_records < self.room.records or self.paused or self.closed
+        assert held.held_records * 2 > self.room.records or not self.paused or self.closed
+        assert all(n >= held.progress.planned for n in set(self.accepted) - set(self.settled))
+        assert held.lane.is_calling == self.calling
+        if held.is_drained:
+            assert self.closed
+            assert not self.calling
+            assert not self.unacknowledged
+
+    def teardown(self) -> None:
+        """Everything that may still happen happens: all is settled and acknowledged, and the position stands at the end."""
+        if not hasattr(self, "held"):
+            return
+        for _ in range(len(self.accepted) * 4 + 8):
+            if self.calling:
+                self.answer(200)
+            self.step(40.0)
+        while self.unacknowledged:
+            self.acknowledge()
+        if self.closed:
+            assert self.held.is_drained
+            return
+        assert set(self.accepted) == set(self.settled) == self.acknowledged
+        self.reach_end(0)
+        assert self.held.progress.planned == self.end
+        assert not self.paused
+
+
+TestPartition = PartitionMachine.TestCase
+TestPartition.settings = hypothesis_settings(max_examples=25, stateful_step_count=40, deadline=None)
