@@ -57,8 +57,8 @@ class Partition:
 
     @property
     def is_drained(self) -> bool:
-        """Whether a closed partition has nothing in flight, neither a call nor a publication."""
-        return self.closed and not self.lane.is_calling and self._unpublished == 0
+        """Whether a closed partition has nothing in flight: no call, no outcome that waits to be fetched, no publication."""
+        return self.closed and len(self.lane) == 0 and self._unpublished == 0
 
     def accept(self, records: Iterable[Record], now: float) -> Flow | None:
         """Queue records that came at `now` (monotonic seconds), each at most once; says if the source should pause."""
