@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from confluent_kafka import OFFSET_INVALID, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as ClientMessage
-from confluent_kafka.admin import AdminClient
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.source import Committed
@@ -94,7 +93,7 @@ class Sink:
         self._logger = logger
         self._id = transactional_id
         self._producer: Producer | None = None
-        self._admin: AdminClient | None = None
+        self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
         # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
         self._round = 0
@@ -159,14 +158,18 @@ class Sink:
         return list(self._undelivered)
 
     def committed(self, partitions: Iterable[int]) -> dict[int, Committed]:
-        """Stable committed positions of the group, read without being a member. Raises Failed."""
-        if self._admin is None:
-            self._admin = clients.admin(self._settings, logger=self._logger)
-        group, topic = self._settings.worker.group, self._settings.topics.requests
-        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, n) for n in partitions])
-        future = self._admin.list_consumer_group_offsets([wanted], require_stable=True, request_timeout=STEP_S)[group]
+        """Stable committed positions of the group, read without being a member. Raises Failed.
+
+        By a consumer that never joins, not by the admin client: librdkafka 2.16 ends the process with a segmentation fault where that one
+        asks for a group's positions while its coordinator loads.
+        """
+        if self._outsider is None:
+            self._outsider = clients.consumer(
+                self._settings, group=self._settings.worker.group, protocol="cooperative", logger=self._logger
+            )
+        topic = self._settings.topics.requests
         try:
-            parts = future.result().topic_partitions or []
+            parts = self._outsider.committed([TopicPartition(topic, n) for n in partitions], timeout=STEP_S)
         except KafkaException as failure:
             raise Failed(failure.args[0]) from None
         for part in parts:
