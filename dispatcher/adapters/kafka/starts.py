@@ -7,18 +7,25 @@ lost commit). To read it from the start could pay for the whole log again; to re
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
+from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
+from dispatcher.adapters.kafka.faults import error_of
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
 Fill = Literal["earliest", "latest"]
 
+# How Kafka refuses the commit of somebody who is not a member while there are members.
+_RUNNING = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+_PAUSE_S = 0.1
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
@@ -73,16 +80,42 @@ def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int
     known = facts_of(cluster, [topic]).get(topic)
     if known is None:
         return [], 0
-    asked = ConsumerGroupTopicPartitions(settings.worker.group, [TopicPartition(topic, p) for p in range(known.partitions)])
-    group, doing = settings.worker.group, f"reading the positions of group {settings.worker.group}"
-    answer = cluster.settled(lambda attempt_s: cluster.client.list_consumer_group_offsets([asked], request_timeout=attempt_s)[group], doing)
-    missing = []
-    for part in answer.topic_partitions or ():
-        if part.error is not None:
-            raise cluster.complaints.explain(part.error, doing)
-        if part.offset < 0:
-            missing.append(part.partition)
-    return sorted(missing), known.partitions
+    asked = [TopicPartition(topic, partition) for partition in range(known.partitions)]
+    committed = _committed(cluster, settings, asked)
+    return sorted(part.partition for part in committed if part.offset < 0), known.partitions
+
+
+def _committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Read committed positions; asks again while the group's coordinator settles."""
+    end = time.monotonic() + cluster.timeout_s
+    doing = f"reading the positions of group {settings.worker.group}"
+    with _outsider(cluster, settings) as outsider:
+        while True:
+            try:
+                answer = outsider.committed(asked, timeout=max(0.1, end - time.monotonic()))
+                error = next((part.error for part in answer if part.error is not None), None)
+                if error is None:
+                    return answer
+            except KafkaException as failure:
+                error = error_of(failure)
+            if not settling(error) or time.monotonic() > end:
+                raise cluster.complaints.explain(error, doing)
+            outsider.poll(_PAUSE_S)
+
+
+@contextmanager
+def _outsider(cluster: Cluster, settings: Settings) -> Iterator[Consumer]:
+    """Open a consumer that names the group and never joins it.
+
+    Not the admin client: asked for a group's offsets while the group's coordinator still loads, it ends the process with a segmentation
+    fault (librdkafka behind confluent-kafka 2.16). Not read_committed: whether a position exists does not depend on open transactions.
+    """
+    group, heard = settings.worker.group, cluster.complaints.heard
+    outsider = clients.consumer(settings, group=group, protocol="cooperative", isolation="read_uncommitted", on_error=heard)
+    try:
+        yield outsider
+    finally:
+        outsider.close()
 
 
 def group_active(cluster: Cluster, group: str) -> bool:
@@ -122,24 +155,23 @@ def _log_edge(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -
 def _commit(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> None:
     """Commit positions without metadata, as a person does, and read the answer of each partition."""
     end = time.monotonic() + cluster.timeout_s
-    while error := _first_refusal(cluster, settings, positions):
-        if error.code() == KafkaError.UNKNOWN_MEMBER_ID:  # a worker joined since we looked
-            _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
-        if not settling(error) or time.monotonic() > end:
-            raise cluster.complaints.explain(error, f"committing start positions of group {settings.worker.group}")
-        cluster.client.poll(0.05)
+    with _outsider(cluster, settings) as outsider:
+        while error := _first_refusal(outsider, settings.topics.requests, positions):
+            if error.code() in _RUNNING:  # a worker joined since we looked
+                _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
+            if not settling(error) or time.monotonic() > end:
+                raise cluster.complaints.explain(error, f"committing start positions of group {settings.worker.group}")
+            outsider.poll(_PAUSE_S)
 
 
-def _first_refusal(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> KafkaError | None:
-    """Commit once; give the first error that stands in the answer."""
-    topic, group = settings.topics.requests, settings.worker.group
+def _first_refusal(outsider: Consumer, topic: str, positions: dict[int, int]) -> KafkaError | None:
+    """Commit once; give the first error, of the whole or of one partition."""
     parts = [TopicPartition(topic, partition, offset) for partition, offset in sorted(positions.items())]
-    asked = [ConsumerGroupTopicPartitions(group, parts)]
-    answer = cluster.settled(
-        lambda attempt_s: cluster.client.alter_consumer_group_offsets(asked, request_timeout=attempt_s)[group],
-        f"committing start positions of group {group}",
-    )
-    return next((part.error for part in answer.topic_partitions or () if part.error is not None), None)
+    try:
+        answer = outsider.commit(offsets=parts, asynchronous=False)
+    except KafkaException as failure:
+        return error_of(failure)
+    return next((part.error for part in answer or () if part.error is not None), None)
 
 
 def _listed(partitions: list[int]) -> str:
