@@ -31,6 +31,8 @@ TICK_S = 0.05
 # After the last request is sent: the fullest lane has some seconds of work left, retries included.
 REST_S = 45.0
 CONNECT_S = 15.0
+# librdkafka gets a new idempotent producer its identity by a timer of 0.5 s: that is no request's overhead.
+WARM_S = 0.7
 
 Heard = tuple[Record, float] | BaseException
 
@@ -66,7 +68,8 @@ def drive(settings: Settings, plan: Sequence[Planned], watch: Callable[[Driven],
     reader.start()
     driven = Driven(len(plan))
     producer = clients.producer(settings, linger_ms=1)
-    producer.list_topics(settings.topics.requests, timeout=CONNECT_S)  # connects, so that this is no request's overhead
+    producer.list_topics(settings.topics.requests, timeout=CONNECT_S)
+    producer.poll(WARM_S)
     due = sorted(plan, key=lambda planned: planned.at_s, reverse=True)
     start = time.monotonic()
     end = start + (due[0].at_s if due else 0) + REST_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import shlex
 import shutil
 import sys
@@ -48,7 +49,8 @@ def play(bill: Playbill, show: Show) -> tuple[Tally, Path]:
     folder = bill.folder / "demo"
     folder.mkdir(parents=True, exist_ok=True)
     kafka = bill.kafka or _broker(bill.folder, show.step)
-    prefix = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}"  # topics of its own: an earlier run's are left to look at
+    # Topics of its own: an earlier run's are left to look at, and two runs at once never meet.
+    prefix = f"demo-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     with ExitStack() as running:
         upstream = running.enter_context(stage.start_upstream(folder, bill.speed))
         url = upstream.first_line()
