@@ -32,6 +32,7 @@ class HostileCallee:
         self.connections = 0
         self.open = 0  # connections now
         self.open_most = 0
+        self.playing = 0  # acts that are being written now
         self.ended = 0  # connections that this side ended
         self.left = 0  # connections that the client ended while it was being answered
         self._server: asyncio.Server | None = None
@@ -84,11 +85,15 @@ class HostileCallee:
         if early is None:
             self.requests.append(await _request(reader))
         act = early or (self.acts.popleft() if self.acts else Act())
-        for part in act.send:
-            writer.write(part)
-            await writer.drain()
-            if act.pause_s:
-                await self._hear_leaving(reader, act.pause_s)
+        self.playing += 1
+        try:
+            for part in act.send:
+                writer.write(part)
+                await writer.drain()
+                if act.pause_s:
+                    await self._hear_leaving(reader, act.pause_s)
+        finally:
+            self.playing -= 1
         if act.then == "hang":
             await self._hear_leaving(reader, None)
         if act.then == "reset":

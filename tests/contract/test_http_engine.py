@@ -251,6 +251,35 @@ async def test_an_answer_to_no_request_is_not_taken_for_the_next_one(engine: Htt
     assert result.body == b"{}"
 
 
+async def test_a_late_answer_to_no_request_is_not_taken_either(engine: HttpEngine, callee: HostileCallee) -> None:
+    """The same where the stray bytes come on a connection that has been idle for a while."""
+    callee.play(Act((OK, b"", head(b"Content-Length: 4") + b"evil"), pause_s=0.05))
+    await answered_next(engine)
+    await eventually_async(lambda: not callee.playing)
+    result = await engine.call(CALL)
+    assert isinstance(result, Answered)
+    assert result.body == b"{}"
+
+
+async def test_a_callee_that_speaks_first(engine: HttpEngine, callee: HostileCallee) -> None:
+    """A greeting, as of a mail server, is a typed failure; the request was sent once or not at all."""
+    callee.play(*(Act((b"220 mail.test ESMTP\r\n",), "hang", read=False) for _ in range(5)))
+    result = await engine.call(replace(CALL, timeout_s=SHORT_S * 10))
+    assert isinstance(result, NotSent | Ambiguous)
+    callee.acts.clear()
+    await answered_next(engine)
+
+
+async def test_the_default_engine_reuses_connections(callee: HostileCallee) -> None:
+    """Calls one after another share one connection: over TLS a new one each would cost several round trips."""
+    engine = open_engine(make_settings("aiohttp", callee.url), {"team-a": CANARY})
+    for _ in range(10):
+        await answered_next(engine)
+    await engine.close()
+    assert callee.connections == 1
+    assert len(callee.requests) == 10
+
+
 async def test_a_large_request_refused_early(engine: HttpEngine, callee: HostileCallee) -> None:
     """A callee that answers and closes without reading 8 MB gives its answer or an ambiguous result, and never NotSent."""
     callee.play(Act((head(b"Content-Length: 2", b"Connection: close", status=b"413 Too Large") + b"{}",), "close", read=False))

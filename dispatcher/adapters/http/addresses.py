@@ -27,7 +27,7 @@ def is_private(address: str) -> bool:
     carried = _carried(ip) if isinstance(ip, ipaddress.IPv6Address) else None
     if carried is not None:
         ip = carried
-    return not ip.is_global or ip.is_multicast or ip.is_reserved
+    return not ip.is_global or ip.is_multicast or ip.is_reserved or (isinstance(ip, ipaddress.IPv6Address) and ip.is_site_local)
 
 
 def _carried(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

@@ -11,3 +11,5 @@ HEADER_MAX_BYTES = 64 * 1024
 HEADERS_MAX = 2000
 # For how long the addresses of a host are believed; aiohttp's default.
 ADDRESSES_MAX_AGE_S = 10.0
+# Connections that one call may find spoiled, with nothing sent on any, before it says so: a kept one, a new one, and one to spare.
+CONNECTIONS_TRIED_MAX = 3

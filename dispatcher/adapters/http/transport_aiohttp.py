@@ -13,7 +13,7 @@ from yarl import URL
 from dispatcher.adapters.http.addresses import AddressRefused, is_private
 from dispatcher.adapters.http.answer import header_pairs
 from dispatcher.adapters.http.failures import ambiguous, not_sent
-from dispatcher.adapters.http.limits import HEADER_MAX_BYTES, HEADERS_MAX, IDLE_MAX_S
+from dispatcher.adapters.http.limits import CONNECTIONS_TRIED_MAX, HEADER_MAX_BYTES, HEADERS_MAX, IDLE_MAX_S
 from dispatcher.adapters.http.target import Target
 from dispatcher.core.call import Answered, Call, CallResult
 
@@ -22,6 +22,19 @@ _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, s
 
 class _Broken(Exception):
     """A connection that failed with the request on it. Not aiohttp's own class: on those it sends a GET a second time."""
+
+
+class _SpokenTo(Exception):
+    """A connection on which the callee spoke before it was asked. Nothing was sent on it, and it is closed."""
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request that goes only onto a silent connection: aiohttp would take bytes that wait there for the answer to it."""
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if conn.protocol is None or conn.protocol.should_close:
+            raise _SpokenTo
+        return await super().send(conn)
 
 
 class AiohttpTransport:
@@ -39,24 +52,32 @@ class AiohttpTransport:
 
     async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
         """See Transport.exchange."""
-        try:
-            response = await self._sessions[target.allow_private].request(
-                call.method,
-                # encoded: as written; yarl would otherwise turn %2F in a query into a slash.
-                URL(self._origins[target.upstream] + path, encoded=True),
-                headers=headers,
-                data=call.body,
-                allow_redirects=False,
-                timeout=self._timeouts[target.upstream],
-            )
-        except (aiohttp.ClientError, _Broken) as error:
-            return _without_answer(error, target.upstream)
-        try:
-            return await _answer(response, target)
-        except aiohttp.ClientError:
-            return ambiguous("truncated", target.upstream)
-        finally:
-            response.close()  # without effect once the body was read to its end: the connection is back in the pool by then
+        for _ in range(CONNECTIONS_TRIED_MAX):
+            try:
+                response = await self._send(target, call, path, headers)
+            except _SpokenTo:
+                continue
+            except (aiohttp.ClientError, _Broken) as error:
+                return _without_answer(error, target.upstream)
+            try:
+                return await _answer(response, target)
+            except aiohttp.ClientError:
+                return ambiguous("truncated", target.upstream)
+            finally:
+                response.close()  # without effect once the body was read to its end: the connection is back in the pool by then
+        return not_sent("connect", target.upstream, "it speaks before it is asked")
+
+    async def _send(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> aiohttp.ClientResponse:
+        """Send the request and read the answer's head."""
+        return await self._sessions[target.allow_private].request(
+            call.method,
+            # encoded: as written; yarl would otherwise turn %2F in a query into a slash.
+            URL(self._origins[target.upstream] + path, encoded=True),
+            headers=headers,
+            data=call.body,
+            allow_redirects=False,
+            timeout=self._timeouts[target.upstream],
+        )
 
     async def close(self) -> None:
         """See Transport.close."""
@@ -77,6 +98,7 @@ def _session(connections_max: int, trust: ssl.SSLContext, *, allow_private: bool
         auto_decompress=False,
         trust_env=False,
         middlewares=(_once,),
+        request_class=_Request,
         max_line_size=HEADER_MAX_BYTES,
         max_field_size=HEADER_MAX_BYTES,
         max_headers=HEADERS_MAX,
