@@ -1,0 +1,69 @@
+"""Topics beside those of `topics init`, and what an operator does to topics while workers run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.cimpl import NewTopic
+
+from dispatcher.settings import Settings
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+
+@contextlib.contextmanager
+def made_topic(factory: SettingsFactory, name: str, *, partitions: int, max_message_bytes: int | None = None) -> Iterator[None]:
+    """Create a topic, and delete it at the end if it is still there."""
+    admin = AdminClient({"bootstrap.servers": factory.bootstrap})
+    create(admin, name, partitions, max_message_bytes)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(KafkaException):
+            admin.delete_topics([name])[name].result(timeout=15)
+
+
+def create(admin: AdminClient, name: str, partitions: int, max_message_bytes: int | None = None) -> None:
+    """Create a topic and wait until the broker shows it; one that was deleted a moment ago may still be in the way."""
+    config = {} if max_message_bytes is None else {"max.message.bytes": str(max_message_bytes)}
+
+    def created() -> bool:
+        try:
+            admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1, config=config)])[name].result(timeout=15)
+        except KafkaException as failure:
+            if failure.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
+
+    eventually(created, 30, f"topic {name} is created")
+    eventually(lambda: exists(admin, name), 30, f"topic {name} is shown")
+
+
+def delete(admin: AdminClient, name: str) -> None:
+    """Delete a topic and wait until the broker shows it no more."""
+    admin.delete_topics([name])[name].result(timeout=15)
+    eventually(lambda: not exists(admin, name), 30, f"topic {name} is gone")
+
+
+def exists(admin: AdminClient, name: str) -> bool:
+    """Say whether the broker shows a topic."""
+    try:
+        admin.describe_topics(TopicCollection([name]))[name].result(timeout=15)
+    except KafkaException as failure:
+        if failure.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise
+        return False
+    return True
+
+
+def limit(settings: Settings, name: str, max_message_bytes: int) -> None:
+    """Change a topic's largest batch."""
+    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+    entry = ConfigEntry("max.message.bytes", str(max_message_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(timeout=15)
