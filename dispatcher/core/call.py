@@ -34,7 +34,7 @@ class Answered:
 class NotSent:
     """The callee cannot have seen the request: no connection, no name, no TLS, a refused address."""
 
-    kind: str  # short and bounded, for logs and `error.kind`: connect, dns, tls, address_refused, connect_timeout
+    kind: str  # short and bounded, for logs and `error.kind`: connect, connect_timeout, dns, tls, address_refused, invalid_request
     message: str
 
 

@@ -11,6 +11,8 @@ from dispatcher.core.status import Reason, Status
 
 # A callee that says "come back in 0 s" is not called in a hot loop.
 HINT_MIN_S = 0.1
+# How the HTTP adapter says that it would not send this call, ever.
+REFUSED_KINDS = frozenset({"address_refused", "invalid_request"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def judge(result: CallResult, tries: Tries, patience: Patience, now: float, chan
     """What `result`, the answer to call number `tries.calls`, means for the request.
 
     `now` is monotonic seconds, `chance` uniform in [0, 1) for the jitter. Rules: 429 and 503 with `Retry-After` wait as told and
-    spend no attempt; 408, 429, 5xx, and calls that were not answered spend one; every other answer is final.
+    spend no attempt; 408, 429, 5xx, and calls that were not answered spend one; every other answer is final. What our own side
+    refused to send is given up at once: no repetition heals it.
     """
     if isinstance(result, Answered):
         told = retry_after_s(result.headers) if result.status in {429, 503} else None
@@ -72,6 +75,8 @@ def judge(result: CallResult, tries: Tries, patience: Patience, now: float, chan
             return _wait(told, tries, patience, now)
         if not _is_retryable(result.status):
             return Settled(Status.OK if 200 <= result.status < 300 else Status.ERROR)
+    if isinstance(result, NotSent) and result.kind in REFUSED_KINDS:
+        return Dead(Reason.FORBIDDEN, describe(result))
     return _spend(result, tries, patience, now, chance)
 
 

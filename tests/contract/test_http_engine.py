@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.adapters.http import HttpEngine, open_engine
+from dispatcher.adapters.http import HttpEngine, addresses, open_engine, transport_aiohttp
 from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
 from dispatcher.errors import ConfigError
 from dispatcher.settings import Settings
@@ -418,13 +418,18 @@ async def test_private_addresses_are_refused(opened: Opener, callee: HostileCall
 
 
 async def test_a_name_that_turns_private(opened: Opener, callee: HostileCallee, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address connected to is the one that was checked: a name that first says public and then loopback gets nowhere."""
+    """The address connected to is the one that was checked: a name that first says public and then private gets nowhere.
+
+    127.0.0.2, where nobody listens, stands for a public address: a test sends nothing beyond this machine.
+    """
     asked: list[str] = []
+    for module in (addresses, transport_aiohttp):
+        monkeypatch.setattr(module, "is_private", lambda address: address != "127.0.0.2")
 
     async def lie(host: str, port: int, **_: object) -> list[Any]:
         if host == "rebinding.test":  # uvloop passes literal addresses through here too
             asked.append(host)
-            host = "192.88.99.1" if len(asked) == 1 else "127.0.0.1"  # the former public, but retired (RFC 7526)
+            host = "127.0.0.2" if len(asked) == 1 else "127.0.0.1"
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lie)

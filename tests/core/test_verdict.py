@@ -180,3 +180,11 @@ def test_any_row_of_answers_is_bounded(patience: Patience, calls: list[tuple[Cal
             assert verdict.tries.failures == tries.failures + 1
             assert now <= verdict.at <= now + patience.backoff_max_s + 1e-6
         now, tries = verdict.at, verdict.tries
+
+
+@pytest.mark.parametrize("kind", ["address_refused", "invalid_request"])
+def test_what_our_own_side_will_never_send_is_given_up_at_once(kind: str) -> None:
+    """A refused address or a request that cannot be written heals by no repetition: no second attempt, no backoff."""
+    verdict = judged(NotSent(kind, "not allowed"))
+    assert isinstance(verdict, Dead)
+    assert verdict.reason is Reason.FORBIDDEN
