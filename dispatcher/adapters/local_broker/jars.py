@@ -106,5 +106,7 @@ def java_version(text: str) -> int:
 
 
 def last_lines(text: str, count: int) -> str:
-    """Take the last lines that say something."""
-    return " | ".join([line.strip() for line in text.splitlines() if line.strip()][-count:]) or "nothing"
+    """Take the last lines that say something: no empty ones, and no frames of a Java stack."""
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if line and not re.match(r"at \S+\(|\.\.\. \d+ more", line)]
+    return " | ".join(telling[-count:]) or "nothing"
