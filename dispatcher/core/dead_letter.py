@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 
-from dispatcher.core.record import HEADER_OVERHEAD_BYTES, Header, Message, Record
+from dispatcher.core.record import HEADER_OVERHEAD_BYTES, Header, Message, Record, bounded
 from dispatcher.core.status import Reason
 
 PREFIX = "__dispatcher.errors."
 ORIGINAL_TOPIC = "kafka_dlt-original-topic"
 # Stands where the original's headers cannot: their names are unreadable, or they are larger than the topic takes.
 UNREADABLE = f"{PREFIX}headers"
-TEXT_MAX_BYTES = 1000
+# The whole set stays below 4 KiB: one message, a dozen short texts (a topic's name has at most 249 characters), hashes.
+MESSAGE_MAX_BYTES = 1000
+TEXT_MAX_BYTES = 250
 KEPT_BYTES = 64 * 1024
 
 
@@ -68,12 +70,10 @@ class DeadLetter:
             texts["http.status"] = str(self.http_status)
         if self.upstream is not None:
             texts["upstream"] = self.upstream
-        named = tuple((PREFIX + name, _bounded(text)) for name, text in texts.items())
+        named = tuple(
+            (PREFIX + name, bounded(text, MESSAGE_MAX_BYTES if name == "message" else TEXT_MAX_BYTES)) for name, text in texts.items()
+        )
         return (*named, (ORIGINAL_TOPIC, record.topic.encode()))
-
-
-def _bounded(text: str) -> bytes:
-    return text.encode("utf-8", "replace")[:TEXT_MAX_BYTES].decode("utf-8", "ignore").encode()
 
 
 def _hashed(record: Record, headers: tuple[Header, ...]) -> tuple[bytes | None, bytes | None, tuple[Header, ...], tuple[Header, ...]]:

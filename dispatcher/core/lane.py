@@ -208,6 +208,8 @@ class Lane:
         key = outcome.record.key if outcome.record else None
         if key in self._queued_of:
             self._free_since[key] = instant.mono
+        else:
+            self._free_since.pop(key, None)
         return Settle(outcome)
 
     def _patience(self, request: Request) -> Patience:
@@ -245,7 +247,7 @@ class Lane:
 
     def _final(self, reply: Reply, result: CallResult, verdict: Settled) -> Outcome:
         if isinstance(result, Answered) and result.truncated:
-            return Outcome(self.owner, reply.record, replace(reply, status=verdict.status).cut())
+            return Outcome(self.owner, reply.record, replace(reply, status=verdict.status).too_large())
         fault = None if verdict.status is Status.OK else Fault("http", describe(result))
         return Outcome(self.owner, reply.record, replace(reply, status=verdict.status, fault=fault))
 

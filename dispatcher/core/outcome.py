@@ -31,10 +31,13 @@ class Outcome:
 
     @property
     def size_bytes(self) -> int:
-        """What publishing this takes, about: the answer's body, and the record once more if there is a dead letter."""
-        answer = self.reply.answer if self.reply is not None else None
-        letter = self.record.size_bytes if self.letter is not None and self.record is not None else 0
-        return letter + (len(answer.body) if answer is not None else 0)
+        """What publishing this takes, at most about: key, metadata and answer, and the record once more if there is a dead letter."""
+        size = 0 if self.letter is None else self.letter.record.size_bytes
+        if self.reply is not None:
+            size += len(self.reply.record.key or b"") + len(self.reply.metadata or b"")
+            # A body that is no JSON grows by a third in base64.
+            size += len(self.reply.answer.body) * 4 // 3 if self.reply.answer is not None else 0
+        return size
 
     def messages(self) -> tuple[Message, ...]:
         """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""
@@ -54,8 +57,8 @@ class Outcome:
         return outcome
 
     def cut(self, topic: str) -> Outcome:
-        """This outcome with its message for `topic` in less space."""
-        if self.letter is not None and self.letter.topic == topic:
+        """This outcome with its message for `topic` in less space; where both go there, the letter first."""
+        if self.letter is not None and self.letter.topic == topic and not self.letter.cut_to_fit:
             return replace(self, letter=self.letter.cut())
         return replace(self, reply=self.reply and self.reply.cut())
 
@@ -67,6 +70,7 @@ class Outcome:
         message = "the reply topic or partition that was asked for cannot be written"
         envelope = replace(reply.envelope, reply_topic=default_topic, reply_partition=record.partition)
         letter = DeadLetter(record, letter_topic, record.partition, group, Reason.REPLY_TOPIC_FORBIDDEN, message, "publish", "reply_topic")
+        letter = replace(letter, attempts=reply.attempts, http_status=reply.answer.status if reply.answer is not None else None)
         fault = Fault(Reason.REPLY_TOPIC_FORBIDDEN.value, message)
         reply = replace(reply, envelope=envelope, status=Status.DEAD, reason=Reason.REPLY_TOPIC_FORBIDDEN, fault=fault)
         return replace(self, reply=reply, letter=self.letter or letter)

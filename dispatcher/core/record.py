@@ -56,3 +56,8 @@ def size_bytes(key: bytes | None, value: bytes | None, headers: tuple[Header, ..
     for name, content in headers:
         size += HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"")
     return size
+
+
+def bounded(text: str, max_bytes: int) -> bytes:
+    """`text` as UTF-8, its beginning where it is longer; halves of surrogate pairs become question marks."""
+    return text.encode("utf-8", "replace")[:max_bytes].decode("utf-8", "ignore").encode()

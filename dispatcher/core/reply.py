@@ -11,12 +11,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dispatcher.core.call import Answered
 from dispatcher.core.envelope import Envelope
-from dispatcher.core.record import Header, Message, Record
+from dispatcher.core.record import Header, Message, Record, bounded
 from dispatcher.core.status import Reason, Status
 
 REPLY_TYPE = "dispatcher.reply.v1"
 # What is kept of an answer that no reply can carry (SURFACE: reply_too_large).
 KEPT_BYTES = 64 * 1024
+# What is kept of a key that no reply can carry: as much as a request's key may have.
+KEY_KEPT_BYTES = 1024
+MESSAGE_MAX_BYTES = 2000
 
 
 class ErrorBody(BaseModel):
@@ -89,27 +92,33 @@ class Reply:
             self._headers(),
         )
 
-    def cut(self) -> Reply:
-        """The same outcome in less space: a call is not repeated because its answer is too large to publish.
-
-        The first cut keeps the beginning of the answer's body, the next one neither body nor metadata.
-        """
-        answer, metadata = self.answer, self.metadata
-        if answer is not None and len(answer.body) > KEPT_BYTES:
-            answer = replace(answer, body=answer.body[:KEPT_BYTES], truncated=True)
-        else:
-            answer, metadata = answer and replace(answer, body=b"", truncated=True), None
+    def too_large(self) -> Reply:
+        """The same outcome where the answer is more than is kept: a call is not repeated because its answer cannot be published."""
+        answer = self.answer and replace(self.answer, body=self.answer.body[:KEPT_BYTES], truncated=True)
         if self.status not in {Status.OK, Status.ERROR}:
-            return replace(self, answer=answer, metadata=metadata)
-        fault = Fault("reply_too_large", "the callee answered, but the answer is too large to publish: its beginning is kept")
-        return replace(self, status=Status.ERROR, reason=Reason.REPLY_TOO_LARGE, fault=fault, answer=answer, metadata=metadata)
+            return replace(self, answer=answer)
+        fault = Fault("reply_too_large", "the callee answered, but the reply is too large: at most the answer's beginning is kept")
+        return replace(self, status=Status.ERROR, reason=Reason.REPLY_TOO_LARGE, fault=fault, answer=answer)
+
+    def cut(self) -> Reply:
+        """The same outcome in less space: at first the beginning of the answer's body, then neither body, headers nor metadata.
+
+        What is left then is bounded but for the key: a refused record may have one of any size, and its reply has the beginning.
+        """
+        if self.answer is not None and len(self.answer.body) > KEPT_BYTES:
+            return self.too_large()
+        answer = self.answer and replace(self.answer, body=b"", truncated=True)
+        if (answer, (), None) != (self.answer, self.shown_headers, self.metadata):
+            return replace(self.too_large(), answer=answer, shown_headers=(), metadata=None)
+        key = self.record.key
+        return replace(self, record=replace(self.record, key=key and key[:KEY_KEPT_BYTES]))
 
     def _value(self) -> dict[str, Any]:
         value: dict[str, Any] = {"status": self.status, "attempts": self.attempts}
         if self.reason is not None:
             value["reason"] = self.reason
         if self.fault is not None:
-            value["error"] = {"kind": self.fault.kind, "message": self.fault.message}
+            value["error"] = {"kind": self.fault.kind, "message": bounded(self.fault.message, MESSAGE_MAX_BYTES).decode()}
             if self.fault.retry_at is not None:
                 value["error"]["retry_at"] = self.fault.retry_at
         if self.answer is not None:
