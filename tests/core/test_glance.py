@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.core.glance import answered_id, dead_id, error_header, header, request_id, same_request
+from dispatcher.core.record import Header, Record
+
+
+def record(*headers: Header) -> Record:
+    """Make a record with these headers."""
+    return Record("t", 3, 7, b"k", b"v", headers)
+
+
+def test_the_first_header_of_a_name_counts() -> None:
+    """Duplicates, missing values, odd bytes and unreadable headers never raise."""
+    assert header(record(("a", b"1"), ("a", b"2")), "a") == "1"
+    assert header(record(("a", None), ("a", b"2")), "a") is None
+    assert header(record(("a", b"\xff")), "a") == "\ufffd"
+    assert header(record(), "a") is None
+    assert header(Record("t", 3, 7, b"k", b"v", None), "a") is None
+
+
+def test_each_topic_names_its_request() -> None:
+    """A request by its id or position, a reply by what it answers, a letter by its id or where it stood."""
+    assert request_id(record(("ce_id", b"x"))) == "x"
+    assert request_id(record()) == "t/3/7"
+    assert answered_id(record(("ce_id", b"r"), ("ce_causationid", b"x"))) == "x"
+    assert answered_id(record(("ce_id", b"r"))) == ""
+    place = [(f"__dispatcher.errors.{name}", text) for name, text in (("topic", b"o"), ("partition", b"1"), ("offset", b"2"))]
+    assert dead_id(record(("ce_id", b"x"), *place)) == "x"
+    assert dead_id(record(*place)) == "o/1/2"
+    assert error_header(record(*place), "topic") == "o"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "expected"),
+    [
+        ("x", "x", True),
+        ("x", "y", False),
+        ("t/1/2", "t/1/2@abcdefgh", True),
+        ("t/1/2@abcdefgh", "t/1/2", True),
+        ("t/1/2@abcdefgh", "t/1/2@hgfedcba", False),
+        ("t/1/2", "t/1/3@abcdefgh", False),
+        ("a", "a@b", False),
+        ("a/1/2@short", "a/1/2", False),
+    ],
+)
+def test_a_position_is_an_id_with_and_without_its_topics_id(wanted: str, found: str, expected: bool) -> None:  # noqa: FBT001 - a table
+    """Two topics' incarnations differ; a position alone fits any; other ids are compared as they are."""
+    assert expected == same_request(wanted, found)
