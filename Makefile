@@ -72,7 +72,7 @@ structure: install-dev ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: install-dev ## the tests that need no broker: seconds
+unit: install-dev ## the tests that need no broker: about a minute
 	@$(BIN)/python -m pytest -m "not broker" $(PYTEST_ARGS)
 
 .PHONY: e2e
