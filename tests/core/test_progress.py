@@ -60,6 +60,15 @@ def test_the_end_waits_for_what_is_outstanding() -> None:
     assert [progress.settle(5), progress.settle(8)] == [6, 9]
 
 
+def test_a_record_below_an_end_forgets_it() -> None:
+    """Whatever comes after an end was seen is the newer truth: the position does not pass what may still come."""
+    progress = Progress(5)
+    progress.deliver(5)
+    assert progress.reach_end(10) is None
+    progress.deliver(7)
+    assert [progress.settle(5), progress.settle(7)] == [6, 8]
+
+
 def test_an_end_that_is_not_ahead_says_nothing() -> None:
     """An empty partition, a repeated end, and one below what was delivered since move nothing back."""
     progress = Progress(3)
