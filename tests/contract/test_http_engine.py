@@ -3,74 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from dispatcher.adapters.http import HttpEngine, addresses, open_engine, transport_aiohttp
-from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
+from dispatcher.adapters.http import HttpEngine, open_engine
+from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.errors import ConfigError
-from dispatcher.settings import Settings
+from tests.contract.engines import CALL, CANARY, SHORT_S, Opener, answered_next, make_settings
 from tests.contract.hostile import OK, Act, HostileCallee
 from tests.waiting import eventually_async
-
-CANARY = "Bearer sk-canary-5b1f"
-LONG_S = 30.0  # a call that must not time out, on a machine however loaded
-SHORT_S = 0.3  # one that must
-
-CALL = Call("up", "POST", "/v1/x", (("content-type", "application/json"),), b'{"n":1}', "team-a", LONG_S)
-
-Opener = Callable[..., HttpEngine]
-
-
-def make_settings(engine: str, base_url: str, *, inflight_max: int = 50, **upstream: Any) -> Settings:
-    """Make settings with one upstream `up`, private addresses and the canary credential allowed unless told otherwise."""
-    up = {"base_url": base_url, "credentials": ["team-a"], "methods": ["GET", "POST", "HEAD"], "allow_private": True} | upstream
-    return Settings.model_validate(
-        {
-            "worker": {"http_engine": engine, "inflight_max": inflight_max},
-            "credentials": {"team-a": {"value": CANARY}},
-            "upstreams": {"up": up},
-        }
-    )
-
-
-@pytest.fixture(params=["aiohttp", "httpx"])
-def engine_name(request: pytest.FixtureRequest) -> str:
-    """Name each engine of the product in turn."""
-    return str(request.param)
-
-
-@pytest.fixture
-async def opened(engine_name: str) -> AsyncIterator[Opener]:
-    """Open engines, and close them and see that they left nothing to complain about."""
-    engines: list[HttpEngine] = []
-
-    def open_one(base_url: str, **options: Any) -> HttpEngine:
-        engine = open_engine(make_settings(engine_name, base_url, **options), {"team-a": CANARY})
-        engines.append(engine)
-        return engine
-
-    yield open_one
-    for engine in engines:
-        await engine.close()
-    gc.collect()  # an unclosed connection or session warns here, and warnings are errors
-
-
-@pytest.fixture
-async def engine(opened: Opener, callee: HostileCallee) -> HttpEngine:
-    """Open an engine on the callee. Async, since an engine is made on its loop."""
-    return opened(callee.url)
-
-
-async def answered_next(engine: HttpEngine, call: Call = CALL) -> None:
-    """Claim of every hostile case: the next call on the same engine works."""
-    assert isinstance(await engine.call(replace(call, timeout_s=LONG_S)), Answered)
 
 
 def head(*lines: bytes, status: bytes = b"200 OK") -> bytes:
@@ -358,97 +303,6 @@ async def test_connections_do_not_exceed_the_calls(opened: Opener, callee: Hosti
     results = await asyncio.gather(*(engine.call(replace(CALL, path=f"/{n}")) for n in range(40)))
     assert all(isinstance(result, Answered) for result in results)
     assert callee.open_most <= 5
-
-
-async def test_nothing_listens(opened: Opener, callee: HostileCallee) -> None:
-    """A refused connection is NotSent(connect), once nothing listens any more and before."""
-    engine = opened(callee.url)
-    await callee.stop()
-    result = await engine.call(CALL)
-    assert isinstance(result, NotSent)
-    assert result.kind == "connect"
-
-
-async def test_no_such_name(opened: Opener) -> None:
-    """A name that does not exist (RFC 6761: .invalid never does) is NotSent(dns)."""
-    result = await opened("http://nothing.invalid").call(CALL)
-    assert isinstance(result, NotSent)
-    assert result.kind == "dns"
-
-
-async def test_connecting_takes_too_long(opened: Opener) -> None:
-    """A callee whose queue of connections is full is NotSent(connect_timeout) after connect_timeout_s."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
-        port = full.getsockname()[1]
-        waiting = []
-        for _ in range(3):  # nobody accepts: the queue holds one or two, further ones are not answered
-            client = socket.socket()
-            client.settimeout(0)
-            client.connect_ex(("127.0.0.1", port))
-            waiting.append(client)
-        result = await opened(f"http://127.0.0.1:{port}", connect_timeout_s=SHORT_S).call(CALL)
-        for client in waiting:
-            client.close()
-    assert isinstance(result, NotSent)
-    assert result.kind == "connect_timeout"
-
-
-async def test_plain_text_where_tls_was_expected(opened: Opener, callee: HostileCallee) -> None:
-    """A callee that speaks no TLS is NotSent(tls): the request never left."""
-    callee.play(Act((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "close", read=False))
-    result = await opened(callee.url.replace("http:", "https:")).call(CALL)
-    assert isinstance(result, NotSent)
-    assert result.kind == "tls"
-    assert callee.requests == []
-
-
-PRIVATE = (
-    *("127.0.0.1", "127.1", "2130706433", "10.1.2.3", "100.64.0.1", "169.254.169.254", "0.0.0.0"),  # noqa: S104 - to be refused
-    *("[::1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[fe80::1]", "[fd00::1]", "[64:ff9b::7f00:1]", "[::]", "localhost"),
-)
-
-
-@pytest.mark.parametrize("host", PRIVATE)
-async def test_private_addresses_are_refused(opened: Opener, callee: HostileCallee, host: str) -> None:
-    """Literal or by name, in whatever spelling: without allow_private nothing private is connected to."""
-    result = await opened(f"http://{host}:{callee.port}", allow_private=False).call(CALL)
-    assert isinstance(result, NotSent)
-    assert result.kind == "address_refused"
-    assert callee.connections == 0
-
-
-async def test_a_name_that_turns_private(opened: Opener, callee: HostileCallee, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address connected to is the one that was checked: a name that first says public and then private gets nowhere.
-
-    127.0.0.2, where nobody listens, stands for a public address: a test sends nothing beyond this machine.
-    """
-    asked: list[str] = []
-    for module in (addresses, transport_aiohttp):
-        monkeypatch.setattr(module, "is_private", lambda address: address != "127.0.0.2")
-
-    async def lie(host: str, port: int, **_: object) -> list[Any]:
-        if host == "rebinding.test":  # uvloop passes literal addresses through here too
-            asked.append(host)
-            host = "127.0.0.2" if len(asked) == 1 else "127.0.0.1"
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
-
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lie)
-    engine = opened(f"http://rebinding.test:{callee.port}", allow_private=False, connect_timeout_s=SHORT_S)
-    for _ in range(3):
-        result = await engine.call(CALL)
-        assert isinstance(result, NotSent)
-        assert result.kind in {"connect", "connect_timeout", "address_refused"}
-    assert asked
-    assert callee.connections == 0
-
-
-async def test_the_environment_has_no_say(opened: Opener, callee: HostileCallee, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Proxies of the environment are ignored."""
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
-    await answered_next(opened(callee.url))
 
 
 UNWRITABLE: tuple[tuple[str, dict[str, Any]], ...] = (
