@@ -37,7 +37,10 @@ class Partition:
     With `ordering = "partition"` it holds one lane. Owned by the engine.
     """
 
-    __slots__ = ("_held_bytes", "_held_records", "_paused", "_room", "_unpublished", "closed", "lane", "owner", "progress")
+    __slots__ = (
+        *("_held_bytes", "_held_records", "_paused", "_room", "_unpublished", "_unpublished_bytes"),
+        *("closed", "lane", "owner", "progress"),
+    )
 
     def __init__(self, owner: Owner, position: int, decoder: Decoder, room: Room) -> None:
         self.owner = owner
@@ -47,7 +50,8 @@ class Partition:
         self._room = room
         self._held_records = 0
         self._held_bytes = 0
-        self._unpublished = 0  # outcomes handed out and not yet acknowledged
+        self._unpublished: dict[int, int] = {}  # outcomes handed out and not yet acknowledged, with their bytes
+        self._unpublished_bytes = 0
         self._paused = False
 
     @property
@@ -58,7 +62,12 @@ class Partition:
     @property
     def is_drained(self) -> bool:
         """Whether a closed partition has nothing in flight: no call, no outcome that waits to be fetched, no publication."""
-        return self.closed and len(self.lane) == 0 and self._unpublished == 0
+        return self.closed and len(self.lane) == 0 and not self._unpublished
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be published that no further call may start: answers may be far larger than requests."""
+        return self._unpublished_bytes >= self._room.size_bytes
 
     def accept(self, records: Iterable[Record], now: float) -> Flow | None:
         """Queue records that came at `now` (monotonic seconds), each at most once; says if the source should pause."""
@@ -74,20 +83,19 @@ class Partition:
     def settle(self, outcome: Outcome) -> Outcome:
         """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls."""
         assert outcome.record is not None
-        self._unpublished += 1
-        return replace(outcome, position=self.progress.settle(outcome.record.offset))
+        return self._hand_out(replace(outcome, position=self.progress.settle(outcome.record.offset)))
 
     def reach_end(self, end: int) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
         position = None if self.closed else self.progress.reach_end(end)
         if position is None:
             return None
-        self._unpublished += 1
-        return Outcome(self.owner, None, None, position=position)
+        return self._hand_out(Outcome(self.owner, None, None, position=position))
 
     def acknowledge(self, outcome: Outcome) -> Flow | None:
         """`outcome` is published and its position committed; says if the source should go on."""
-        self._unpublished -= 1
+        # As it was noted, not as it is: what was published may have been cut meanwhile.
+        self._unpublished_bytes -= self._unpublished.pop(_name(outcome))
         self.progress.acknowledge(outcome.position)
         if outcome.record is not None:
             self._held_records -= 1
@@ -99,6 +107,11 @@ class Partition:
         self.closed = True
         self.lane.close()
 
+    def _hand_out(self, outcome: Outcome) -> Outcome:
+        self._unpublished[_name(outcome)] = outcome.size_bytes
+        self._unpublished_bytes += outcome.size_bytes
+        return outcome
+
     def _flow(self) -> Flow | None:
         held, size = self._held_records, self._held_bytes
         if not self._paused and (held >= self._room.records or size >= self._room.size_bytes):
@@ -108,3 +121,8 @@ class Partition:
             self._paused = False
             return Flow.RESUME
         return None
+
+
+def _name(outcome: Outcome) -> int:
+    """What tells an outcome from others of its partition: its record's offset, or minus the position that it only moves to."""
+    return -outcome.position if outcome.record is None else outcome.record.offset

@@ -22,8 +22,8 @@ from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Command, Drained, Pause, Resume
 
-# Outcomes without a call (refused records) per turn of the event loop: a flood of them must not hold up everybody's answers.
-TURN_MAX = 100
+# One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
+TURN_S = 0.02
 
 
 class HttpEngine(Protocol):
@@ -135,9 +135,12 @@ class Engine:
             partition = self._of(outcome.owner)
             if partition is None:
                 continue
+            was_full = partition.is_full
             flow = partition.acknowledge(outcome)
             self._observer.acknowledged(partition, outcome)
             self._tell_flow(partition, flow)
+            if was_full and not partition.is_full:
+                self._advance(partition)
             self._tell_drained(partition)
 
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
@@ -153,7 +156,8 @@ class Engine:
 
     def _advance(self, partition: Partition) -> None:
         """Run the partition's lane until it waits for something."""
-        for _ in range(TURN_MAX):
+        end = self._clock.now().mono + TURN_S
+        while self._clock.now().mono < end:
             if self._is_blocked(partition):
                 return
             step = partition.lane.next(self._clock.now())
@@ -174,6 +178,9 @@ class Engine:
         """Whether a call may not start now, although the lane might want one."""
         if partition.lane.is_calling or partition.closed:
             return False
+        if partition.is_full:
+            # An acknowledgement calls `_advance`.
+            return True
         if any(owner.partition == partition.owner.partition for owner in self._cut):
             # An earlier assignment's call has been cancelled and not ended yet: its end calls `_advance`.
             return True

@@ -49,6 +49,24 @@ def test_a_full_partition_pauses_once_and_resumes_at_half() -> None:
     assert held.held_records == 0
 
 
+def test_answers_that_wait_to_be_published_are_bounded_too() -> None:
+    """Small requests with large answers, and a broker that takes none: full at 1,000 bytes of answers, free again once they are out.
+
+    What is published may have been cut meanwhile; what counts is what was handed out.
+    """
+    held = partition(Room(records=100, size_bytes=1000))
+    held.accept([record(offset=n) for n in (5, 6)], MONO)
+    assert run(held) is not None
+    held.lane.answered(answer(200, b"y" * 2000), now(), 0.5)
+    step = held.lane.next(now())
+    assert isinstance(step, Settle)
+    assert not held.is_full
+    large = held.settle(step.outcome)
+    assert held.is_full
+    held.acknowledge(large.cut(large.reply.envelope.reply_topic if large.reply else ""))
+    assert not held.is_full
+
+
 def test_bytes_count_as_records_do() -> None:
     """One large record fills the room; its acknowledgement empties it."""
     held = partition(Room(records=100, size_bytes=1000))
