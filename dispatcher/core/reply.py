@@ -21,11 +21,13 @@ KEPT_BYTES = 64 * 1024
 KEY_KEPT_BYTES = 1024
 MESSAGE_MAX_BYTES = 2000
 
+# The models of a reply take further fields: a reader that checks v1 must not fail on what a later worker adds.
+
 
 class ErrorBody(BaseModel):
     """What went wrong, for a program (`kind`) and for a person (`message`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     kind: Annotated[str, Field(description="http, timeout, reset, connect, ... or the dead letter's reason")]
     message: Annotated[str, Field(description="one sentence; never holds a secret")]
@@ -35,7 +37,7 @@ class ErrorBody(BaseModel):
 class HttpBody(BaseModel):
     """The callee's answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     status: int
     headers: Annotated[dict[str, str], Field(description="allow-listed, names in lower case, duplicates joined by a comma")]
@@ -46,7 +48,7 @@ class HttpBody(BaseModel):
 class ReplyBody(BaseModel):
     """The value of a reply record."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, title="dispatcher reply")
+    model_config = ConfigDict(frozen=True, title="dispatcher reply")
 
     status: Status
     reason: Annotated[Reason | None, Field(description="why, where it was given up or cut")] = None
