@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from dispatcher.errors import BrokerError, CallFailed, ConfigError, DispatcherError, RefusedError, WaitTimeout
+from dispatcher.errors import BrokerError, CallFailed, ConfigError, DispatcherError, RefusedError, SubmitUnknown, WaitTimeout
 
 try:
     __version__ = version("dispatcher")
@@ -20,6 +20,7 @@ __all__ = [
     "ConfigError",
     "DispatcherError",
     "RefusedError",
+    "SubmitUnknown",
     "WaitTimeout",
     "__version__",
 ]
