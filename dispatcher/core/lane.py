@@ -188,7 +188,7 @@ class Lane:
 
     def _start(self, head: _Head, instant: Instant) -> Start:
         self._calling = True
-        head.tries = replace(head.tries, calls=head.tries.calls + 1)
+        tries = head.tries = Tries(head.tries.calls + 1, head.tries.failures, head.tries.hinted_since)
         first = head.started is None
         if head.started is None:
             head.started = instant.mono
@@ -197,9 +197,11 @@ class Lane:
             ("Dispatcher-Partition", str(record.partition)),
             ("Dispatcher-Offset", str(record.offset)),
             ("Dispatcher-Epoch", str(self.owner.epoch)),
-            ("Dispatcher-Attempt", str(head.tries.calls)),
+            ("Dispatcher-Attempt", str(tries.calls)),
         )
-        call = replace(head.request.call, headers=(*head.request.call.headers, *fences))
+        of = head.request.call
+        # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
+        call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, of.timeout_s)
         free = max(head.arrived, self._free_since.pop(record.key, head.arrived))
         return Start(call, head.request, first, instant.mono - head.arrived, instant.mono - free if first else 0.0)
 
@@ -218,38 +220,35 @@ class Lane:
         return Patience(request.attempts_max, upstream.backoff_base_s, upstream.backoff_max_s, wait_max_s)
 
     def _ended(self, head: _Head, result: CallResult, verdict: Settled | Dead, instant: Instant) -> Outcome:
-        request, tries = head.request, head.tries
-        started = instant.mono if head.started is None else head.started
+        request, record = head.request, head.request.record
+        answer = result if isinstance(result, Answered) else None
+        letter: DeadLetter | None = None
+        fault: Fault | None = None
+        if isinstance(verdict, Dead):
+            retry_at = None if verdict.retry_in_s is None else instant.rfc3339(verdict.retry_in_s)
+            fault = Fault(kind_of(result), verdict.message, retry_at)
+            letter = self._letter(record, verdict.reason, verdict.message, "call", kind_of(result))
+            status = answer.status if answer is not None else None
+            letter = replace(letter, attempts=head.tries.calls, upstream=request.call.upstream, http_status=status)
+        elif verdict.status is not Status.OK:
+            fault = Fault("http", describe(result))
         reply = Reply(
-            record=request.record,
+            record=record,
             envelope=request.envelope,
-            status=Status.DEAD,
-            attempts=tries.calls,
+            status=Status.DEAD if isinstance(verdict, Dead) else verdict.status,
+            attempts=head.tries.calls,
             time=instant.rfc3339(),
             source=self._source,
-            duration_ms=round((instant.mono - started) * 1000),
-            answer=result if isinstance(result, Answered) else None,
+            duration_ms=0 if head.started is None else round((instant.mono - head.started) * 1000),
+            reason=verdict.reason if isinstance(verdict, Dead) else None,
+            fault=fault,
+            answer=answer,
             shown_headers=self._decoder.settings.upstreams[request.call.upstream].response_headers,
             metadata=request.metadata,
         )
-        if isinstance(verdict, Settled):
-            return self._final(reply, result, verdict)
-        retry_at = None if verdict.retry_in_s is None else instant.rfc3339(verdict.retry_in_s)
-        fault = Fault(kind_of(result), verdict.message, retry_at)
-        letter = self._letter(request.record, verdict.reason, verdict.message, "call", kind_of(result))
-        letter = replace(
-            letter,
-            attempts=tries.calls,
-            upstream=request.call.upstream,
-            http_status=result.status if isinstance(result, Answered) else None,
-        )
-        return Outcome(self.owner, request.record, replace(reply, reason=verdict.reason, fault=fault), letter)
-
-    def _final(self, reply: Reply, result: CallResult, verdict: Settled) -> Outcome:
-        if isinstance(result, Answered) and result.truncated:
-            return Outcome(self.owner, reply.record, replace(reply, status=verdict.status).too_large())
-        fault = None if verdict.status is Status.OK else Fault("http", describe(result))
-        return Outcome(self.owner, reply.record, replace(reply, status=verdict.status, fault=fault))
+        if letter is None and answer is not None and answer.truncated:
+            reply = reply.too_large()
+        return Outcome(self.owner, record, reply, letter)
 
     def _refused(self, record: Record, envelope: Envelope, refusal: Refusal, instant: Instant) -> Outcome:
         fault = Fault(refusal.reason.value, refusal.message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from dispatcher.core.lane import Lane
@@ -83,7 +83,8 @@ class Partition:
     def settle(self, outcome: Outcome) -> Outcome:
         """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls."""
         assert outcome.record is not None
-        return self._hand_out(replace(outcome, position=self.progress.settle(outcome.record.offset)))
+        position = self.progress.settle(outcome.record.offset)
+        return self._hand_out(Outcome(outcome.owner, outcome.record, outcome.reply, outcome.letter, position))
 
     def reach_end(self, end: int) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""

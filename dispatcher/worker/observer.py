@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -40,6 +41,8 @@ class WorkerObserver:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
+        # Asked once: a line that nobody reads costs as much to put together as the call's verdict.
+        self._is_verbose = logger().is_enabled_for(logging.DEBUG)
 
     @guarded
     def started(self, start: Start) -> None:
@@ -59,6 +62,8 @@ class WorkerObserver:
             self._metrics.retries.labels(upstream, verdict.why).inc()
             if verdict.why == "retry_after":
                 self._metrics.throttled.labels(upstream).inc()
+        if isinstance(verdict, Settled) and not self._is_verbose:
+            return
         level = logger().debug if isinstance(verdict, Settled) else logger().info
         level(
             "call_ended",
