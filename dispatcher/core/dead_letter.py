@@ -15,7 +15,8 @@ UNREADABLE = f"{PREFIX}headers"
 # The whole set stays below 4 KiB: one message, a dozen short texts (a topic's name has at most 249 characters), hashes.
 MESSAGE_MAX_BYTES = 1000
 TEXT_MAX_BYTES = 250
-KEPT_BYTES = 64 * 1024
+# What is kept of a record that its topic cannot take (SURFACE: 64 KiB); where even that is too much, a glimpse.
+KEPT_BYTES = (64 * 1024, 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +34,19 @@ class DeadLetter:
     attempts: int = 0
     http_status: int | None = None
     upstream: str | None = None
-    cut_to_fit: bool = False
+    cuts: int = 0
 
     def letter(self) -> Message:
         """The record to publish."""
         key, value, headers = self.record.key, self.record.value, self._original_headers()
         extra: tuple[Header, ...] = ()
-        if self.cut_to_fit:
-            key, value, headers, extra = _hashed(self.record, headers)
+        if self.cuts:
+            key, value, headers, extra = _hashed(self.record, headers, KEPT_BYTES[self.cuts - 1])
         return Message(self.topic, self.partition, key, value, (*headers, *self._errors(), *extra))
 
     def cut(self) -> DeadLetter:
-        """The same letter where the topic cannot take the record: its hash and first 64 KiB, marked `too_large`."""
-        return replace(self, cut_to_fit=True, reason=Reason.TOO_LARGE)
+        """The same letter where the topic cannot take it: the record's hash and first 64 KiB, then 1 KiB, marked `too_large`."""
+        return replace(self, cuts=min(self.cuts + 1, len(KEPT_BYTES)), reason=Reason.TOO_LARGE)
 
     def _original_headers(self) -> tuple[Header, ...]:
         if self.record.headers is None:
@@ -76,17 +77,19 @@ class DeadLetter:
         return (*named, (ORIGINAL_TOPIC, record.topic.encode()))
 
 
-def _hashed(record: Record, headers: tuple[Header, ...]) -> tuple[bytes | None, bytes | None, tuple[Header, ...], tuple[Header, ...]]:
-    """Key, value and headers within bounds, and the headers that say what was cut."""
+def _hashed(
+    record: Record, headers: tuple[Header, ...], kept_bytes: int
+) -> tuple[bytes | None, bytes | None, tuple[Header, ...], tuple[Header, ...]]:
+    """Key, value and headers within `kept_bytes` each, and the headers that say what was cut."""
     key, value = record.key, record.value
     extra: list[Header] = []
     if value is not None:
         digest = hashlib.sha256(value).hexdigest()
         extra += [(f"{PREFIX}value.sha256", digest.encode()), (f"{PREFIX}value.bytes", str(len(value)).encode())]
-        value = value[:KEPT_BYTES]
-    if sum(len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES for name, content in headers) > KEPT_BYTES:
+        value = value[:kept_bytes]
+    if sum(len(name) + len(content or b"") + HEADER_OVERHEAD_BYTES for name, content in headers) > kept_bytes:
         headers = ((UNREADABLE, b"too_large"),)
-    if key is not None and len(key) > KEPT_BYTES:
+    if key is not None and len(key) > kept_bytes:
         extra.append((f"{PREFIX}key.sha256", hashlib.sha256(key).hexdigest().encode()))
         key = key[:1024]
     return key, value, headers, tuple(extra)

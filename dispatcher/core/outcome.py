@@ -48,7 +48,7 @@ class Outcome:
     def fitted(self, limits: Mapping[str, int]) -> Outcome:
         """This outcome with every message within its topic's limit in bytes: one bad record aborts everybody's transaction."""
         outcome = self
-        for _ in range(3):
+        for _ in range(4):
             over = [message for message in outcome.messages() if message.size_bytes > limits.get(message.topic, 1 << 62)]
             if not over:
                 break
@@ -57,10 +57,13 @@ class Outcome:
         return outcome
 
     def cut(self, topic: str) -> Outcome:
-        """This outcome with its message for `topic` in less space; where both go there, the letter first."""
-        if self.letter is not None and self.letter.topic == topic and not self.letter.cut_to_fit:
-            return replace(self, letter=self.letter.cut())
-        return replace(self, reply=self.reply and self.reply.cut())
+        """This outcome with its messages for `topic` in less space."""
+        letter, reply = self.letter, self.reply
+        if letter is not None and letter.topic == topic:
+            letter = letter.cut()
+        if reply is not None and reply.envelope.reply_topic == topic:
+            reply = reply.cut()
+        return replace(self, letter=letter, reply=reply)
 
     def readdressed(self, default_topic: str, letter_topic: str, group: str) -> Outcome:
         """This outcome where the reply topic that was asked for cannot be written: answered on the default one, as a dead letter."""

@@ -59,6 +59,14 @@ def test_an_answer_over_the_limit_is_cut_not_lost() -> None:
     assert orjson.loads(message.value or b"")["reason"] == "reply_too_large"
 
 
+def test_a_letter_that_still_does_not_fit_costs_the_reply_nothing() -> None:
+    """A dlq that takes less than 64 KiB: the letter keeps a glimpse, the reply everything."""
+    small = outcome(record(b"x" * 100_000), body=b"y" * 10_000, dead=True).fitted({DEAD_LETTERS: 16 * 1024})
+    assert small.letter is not None
+    assert small.letter.letter().value == b"x" * 1024
+    assert small.reply == outcome(record(b"x" * 100_000), body=b"y" * 10_000, dead=True).reply
+
+
 def test_letter_and_reply_are_cut_apart() -> None:
     """Only what is over its topic's limit gets shorter."""
     fitted = outcome(record(b"x" * 9 * MIB), dead=True).fitted(LIMITS)
@@ -74,7 +82,7 @@ SIZES = st.sampled_from([0, 10, 70_000, 9 * MIB])
 
 
 @hypothesis_settings(max_examples=25)
-@given(SIZES, SIZES, SIZES, SIZES, st.booleans(), st.sampled_from([8 * MIB, 1 * MIB, 512 * 1024]), st.sampled_from([REPLIES, DEAD_LETTERS]))
+@given(SIZES, SIZES, SIZES, SIZES, st.booleans(), st.sampled_from([8 * MIB, 1 * MIB, 16 * 1024]), st.sampled_from([REPLIES, DEAD_LETTERS]))
 def test_whatever_a_sender_made_large_fits(
     value: int,
     key: int,
