@@ -75,6 +75,10 @@ structure: install-dev ## who may import whom
 unit: install-dev ## the tests that need no broker: about a minute
 	@$(BIN)/python -m pytest -m "not broker" $(PYTEST_ARGS)
 
+.PHONY: bench
+bench: install-dev ## throughput, latency and memory as ratios to raw loops; on a machine that does nothing else
+	@$(BIN)/python -m tests.bench
+
 .PHONY: e2e
 e2e: install-dev ## the tests on a real broker: minutes
 	@$(BIN)/python -m pytest -m broker $(PYTEST_ARGS)
