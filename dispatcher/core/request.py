@@ -155,7 +155,7 @@ class Decoder:
             passed_on = body.model_fields_set & {"body", "metadata"}
             written = members(value.decode("utf-8")) if passed_on else {}
         except ValidationError as error:
-            return _refusal(error)
+            return refusal_of(error)
         except RecursionError:
             return Refusal(Reason.MALFORMED, "the value is nested too deeply")
         largest = sys.float_info.max
@@ -164,7 +164,7 @@ class Decoder:
         return body, {name: written[name].encode() for name in passed_on}
 
 
-def _refusal(error: ValidationError) -> Refusal:
+def refusal_of(error: ValidationError) -> Refusal:
     """The first fault as one sentence; never the input itself, which may hold secrets."""
     faults = error.errors(include_url=False, include_context=False)
     for fault in faults:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from dispatcher.core.envelope import REQUEST_ID, REQUEST_TYPE
 from dispatcher.core.record import Header
 from dispatcher.core.record_json import Shown, content_of, raw_of, shown
-from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, _refusal
+from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, refusal_of
 from dispatcher.errors import ConfigError
 
 
@@ -67,7 +67,7 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
         raw_key = key.encode("utf-8")
         RequestBody.model_validate_json(value)
     except ValidationError as error:
-        raise ConfigError(_refusal(error).message, "schemas/request.schema.json says what a request is") from None
+        raise ConfigError(refusal_of(error).message, "schemas/request.schema.json says what a request is") from None
     except UnicodeEncodeError:
         raise ConfigError("the key is not UTF-8") from None
     except RecursionError:
