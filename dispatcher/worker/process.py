@@ -123,7 +123,7 @@ class Worker:
             logger(),
             _die,
         )
-        transactional_id = f"{worker.group}-{worker.slot}" if worker.publishing == "exactly_once" else None
+        transactional_id = f"{worker.group}/{worker.slot}" if worker.publishing == "exactly_once" else None
         self.publisher = Publisher(
             settings,
             requests.topic_id,
