@@ -174,6 +174,7 @@ class Poller:
                 self._refresh()
             self._give_up(owners)
         self._source.unassign(partitions)
+        self._log.info("handed_over", partitions=partitions)
 
     def on_lost(self, partitions: list[int]) -> None:
         """Forget at once: nothing of these assignments may be committed any more."""

@@ -33,6 +33,7 @@ from tests.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 READY_S = 60
+BATCH_MAX = 500
 
 
 class Process:
@@ -77,6 +78,17 @@ class Process:
 class Worker(Process):
     """A worker process."""
 
+    def live(self) -> set[int]:
+        """Name the partitions that are its own, as its log tells."""
+        found: set[int] = set()
+        for line in self.text().splitlines():
+            event = json.loads(line) if line.startswith("{") else {}
+            if event.get("event") == "live":
+                found.add(event["partition"])
+            elif event.get("event") in {"revoked", "lost"}:
+                found -= set(event["partitions"])
+        return found
+
     def url(self) -> str:
         """Give the base of its health pages, once it says where they are."""
         started = eventually(lambda: self.events("started"), READY_S, f"worker {self.name} has not started: {self.text()[-2000:]}")
@@ -103,14 +115,15 @@ class Replies:
         self._consumer.assign([TopicPartition(topic, n, 0) for n in range(count)])
 
     def read(self) -> list[Record]:
-        """Take what is there by now."""
-        while messages := self._consumer.consume(500, 0.05):
-            for message in messages:
-                if message.error() is None:
-                    self.records.append(record_of(message))
-                    self.arrived.append(time.monotonic())
-            if all(message.error() is not None for message in messages):
-                break
+        """Take what is there by now; what goes on arriving meanwhile is for the next time."""
+        full = True
+        while full:
+            messages = self._consumer.consume(BATCH_MAX, 0.05)
+            full = len(messages) == BATCH_MAX
+            now = time.monotonic()
+            found = [record_of(message) for message in messages if message.error() is None]
+            self.records += found
+            self.arrived += [now] * len(found)
         return self.records
 
     def await_count(self, count: int, within_s: float = READY_S) -> list[Record]:
@@ -255,6 +268,24 @@ def by_request(records: list[Record]) -> dict[str, Record]:
     """Order replies by the id of their request; every request has one."""
     assert not (many := {name: count for name, count in ids(records).items() if count > 1}), many
     return {header(record, "ce_causationid"): record for record in records}
+
+
+def assert_all_is_well(set_up: Stage, names: list[str], records: list[Record], *, duplicates: bool = False) -> None:
+    """One reply each, in order; no call out of order, none repeated but by another owner; everything committed.
+
+    `duplicates`: at-least-once mode after a crash, where a reply may stand twice.
+    """
+    assert set(names) == set(ids(records) if duplicates else by_request(records))
+    offsets: dict[int, list[int]] = {}
+    for record in records:
+        offsets.setdefault(record.partition, []).append(int(header(record, "dispatcher-request-offset")))
+    assert duplicates or all(sorted(found) == found for found in offsets.values())
+    seen = set_up.witness()
+    assert {"partition": 0, "key": 0} == seen["out_of_order"], seen["findings"]
+    assert {"partition": 0, "key": 0} == seen["not_repeated"]
+    assert 0 == seen["overlaps"]["partition"]["same_epoch"]
+    assert 0 == seen["repeated"]["same_epoch"]
+    eventually(lambda: len({tuple(sorted(part.items())) for part in set_up.positions()}) == 1, 30, "committed == end")
 
 
 def _toml(tables: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:

@@ -1,0 +1,89 @@
+"""Handing partitions over: what is in hand is finished first, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.core.partitioner import partition_for
+from tests.e2e.stage import assert_all_is_well, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+PARTITIONS = 12
+LATENCY_MS = 100
+SLOW_S = 25
+BEFORE_S = 3
+# How much of their own pace the partitions that stay must keep, on a machine that others use too.
+PACE_KEPT = 0.7
+
+
+def test_kept_partitions_go_on_at_full_rate_while_another_drains(settings: SettingsFactory, tmp_path: Path) -> None:
+    """A second worker joins while calls of 25 s run: their partitions are handed over only when those calls are answered.
+
+    Until then the partitions that the first worker keeps complete calls from their buffers at the rate that they had before, and their
+    replies are visible. No slow call is cut, repeated or answered twice.
+    """
+    with stage(settings, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, upstream={"call_timeout_s": 40}) as set_up:
+        replies = set_up.replies()
+        slow = range(0, PARTITIONS, 2)
+        first = set_up.worker().ready()
+        keys = [key for _ in range(SLOW_S * 1000 // LATENCY_MS) for key in _keys(set(range(PARTITIONS)) - set(slow))]
+        names = set_up.submit(list(_keys(slow)), f"/echo?latency_ms={SLOW_S * 1000}", prefix="slow") + set_up.submit(keys)
+        eventually(lambda: len({call["partition"] for call in set_up.calls()}) == PARTITIONS, what="all partitions are at work")
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > BEFORE_S, what="time to see the pace")
+        set_up.worker()
+        eventually(lambda: first.events("revoked"), what="partitions are taken away")
+        revoking = time.monotonic()
+        kept = first.live() - set(slow)
+        if first.live() == set(slow):
+            pytest.skip("the broker took away exactly the partitions that have nothing to drain")
+        eventually(lambda: replies.read() and first.events("handed_over"), SLOW_S + 10, "the drain ended")
+        drained = time.monotonic()
+        assert drained - revoking > SLOW_S / 2, "the slow calls were not waited for"
+        calls = [call for call in set_up.calls() if call["partition"] in kept and "end_s" in call]
+        before = _per_second(calls, began, revoking)
+        during = _per_second(calls, revoking, drained)
+        print(f"{during:.0f} of {before:.0f} calls a second in {len(kept)} kept partitions while others drained {drained - revoking:.0f} s")
+        assert during > PACE_KEPT * before
+        seen = [at for record, at in replies.timed() if record.partition in kept and revoking < at < drained]
+        assert len(seen) > PACE_KEPT * before * (drained - revoking)
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        assert {"same_epoch": 0, "other_epoch": 0} == set_up.witness()["repeated"]
+        assert {"answered"} == {call["outcome"] for call in set_up.calls()}
+
+
+def _keys(partitions: Iterable[int], of: int = PARTITIONS) -> Iterator[str]:
+    """Give one key for each of these partitions."""
+    for wanted in partitions:
+        yield next(key for n in count() if partition_for((key := f"doc:{n}").encode(), of) == wanted)
+
+
+def _per_second(calls: list[dict[str, Any]], start: float, end: float) -> float:
+    return sum(start < call["end_s"] <= end for call in calls) / (end - start)
+
+
+def test_a_call_longer_than_the_grace_is_cut_and_made_again_by_the_next_owner(settings: SettingsFactory, tmp_path: Path) -> None:
+    """A hand-over waits `drain_s` and no longer: the call is cut, made again under the same id and a higher epoch, answered once."""
+    with stage(settings, tmp_path, partitions=2, upstream={"call_timeout_s": 25, "backoff_base_s": 0.1}, worker={"drain_s": 1}) as set_up:
+        replies = set_up.replies()
+        first = set_up.worker().ready()
+        names = set_up.submit([*_keys(range(2), 2)], "/fault/hang?times=1", prefix="slow")
+        names += set_up.submit([f"doc:{n}" for n in range(20)])
+        eventually(lambda: len(set_up.calls()) == 2, what="both partitions are at work")
+        set_up.worker()
+        eventually(lambda: first.events("drain_expired"), what="the grace has passed")
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        (moved,) = first.events("drain_expired")[0]["partitions"]
+        cut, again = set_up.calls(partition=moved)[:2]
+        assert ("client_closed", "answered") == (cut["outcome"], again["outcome"])
+        assert cut["id"] == again["id"]
+        assert cut["epoch"] < again["epoch"]

@@ -1,0 +1,33 @@
+"""Workers come, go and crash under each of Kafka's group protocols."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.stage import assert_all_is_well, kill, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
+def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash."""
+    with stage(settings, tmp_path, latency_ms=40, partitions=6, worker={"protocol": protocol}) as set_up:
+        replies = set_up.replies()
+        names = set_up.submit([f"doc:{n % 60}" for n in range(400)])
+        leaving = set_up.worker().ready()
+        doomed, last = set_up.worker(), set_up.worker()
+        eventually(lambda: doomed.live() and last.live(), what="all have partitions")
+        names += set_up.submit([f"doc:{n % 60}" for n in range(900)], prefix="second")
+        replies.await_count(len(replies.read()) + 30)
+        assert {"same_epoch": 0, "other_epoch": 0} == set_up.witness()["repeated"], "no call is repeated by a hand-over"
+        kill(doomed)
+        replies.await_count(len(replies.read()) + 30)
+        leaving.signal(signal.SIGTERM)
+        assert 0 == leaving.wait()
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        assert {protocol} == {event["protocol"] for worker in (leaving, doomed, last) for event in worker.events("started")}
