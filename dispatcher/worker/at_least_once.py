@@ -12,10 +12,10 @@ from typing import Protocol
 from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
-from dispatcher.settings import Settings
+from dispatcher.worker.destinations import Destinations, is_about_topics
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Command, Commit
-from dispatcher.worker.ready import Ready, mended, messages_of, outcome_index, positions_of
+from dispatcher.worker.ready import Ready, messages_of, outcome_index, positions_of
 
 # The poller answers within one poll; looking up this often shows that the thread lives.
 ANSWER_S = 0.5
@@ -28,6 +28,7 @@ class PlainSink(Protocol):
     def forget(self) -> None: ...
     def produce(self, messages: list[Message]) -> None: ...
     def flush(self) -> bool: ...
+    def limits(self) -> Mapping[str, int] | None: ...
     @property
     def undelivered(self) -> list[Undelivered]: ...
 
@@ -37,17 +38,15 @@ class AtLeastOnce:
 
     def __init__(
         self,
-        settings: Settings,
         topic_id: bytes,
-        limits: Mapping[str, int],
+        destinations: Destinations,
         sink: PlainSink,
         insistence: Insistence,
         acknowledge: Callable[[list[Outcome]], None],
         poller: SimpleQueue[Command],
     ) -> None:
-        self._settings = settings
         self._topic_id = topic_id
-        self._limits = limits
+        self._destinations = destinations
         self._sink = sink
         self._steps = insistence
         self._acknowledge = acknowledge
@@ -79,7 +78,11 @@ class AtLeastOnce:
         return [ready for ready in pending if ready.owner in live]
 
     def _deliver(self, todo: list[Ready]) -> None:
-        """Produce until every message of a living assignment is acknowledged; what the broker does not take is mended."""
+        """Produce until every message of a living assignment is acknowledged; what the broker does not take is mended.
+
+        Only that is produced again: a letter that has to wait for its topic must not double the reply beside it.
+        """
+        delivered: set[Message] = set()
         while todo:
             self._sink.forget()
             self._sink.produce(messages_of(todo))
@@ -91,11 +94,20 @@ class AtLeastOnce:
             self._steps.observer.publish_failed("produce", undelivered[0].name)
             if any(failure.kind == "fatal" for failure in undelivered):
                 self.open()
-            failed = sorted({outcome_index(todo, failure.index) for failure in undelivered})
-            after = mended(todo, undelivered, self._settings, self._limits)
+            missed = {failure.index for failure in undelivered}
+            failed = sorted({outcome_index(todo, index) for index in missed})
+            delivered |= {message for index, message in enumerate(messages_of(todo)) if index not in missed}
+            after = self._mended(todo, undelivered)
             if after == todo:
                 self._steps.back_off()
-            todo = self._living([after[i] for i in failed])
+            todo = self._living([after[i].without(delivered) for i in failed])
+
+    def _mended(self, todo: list[Ready], undelivered: list[Undelivered]) -> list[Ready]:
+        if is_about_topics(undelivered) and self._destinations.learn(self._sink.limits()):
+            # The producer's batches were made for what the topics took before.
+            self.open()
+            return [self._destinations.ready(ready.outcome) for ready in todo]
+        return self._destinations.mended(todo, undelivered)
 
     def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
         """Have the poller commit; returns the assignments whose commit was refused, with the error's name."""

@@ -17,9 +17,10 @@ from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
+from dispatcher.worker.destinations import Destinations, is_about_topics
 from dispatcher.worker.insistence import PAUSE_FIRST_S, Insistence, OwnersDied, stop_if_senseless
 from dispatcher.worker.letters import Snapshot
-from dispatcher.worker.ready import Ready, mended, messages_of, positions_of
+from dispatcher.worker.ready import Ready, messages_of, positions_of
 
 # A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Once may be the
 # late echo of our own renewal; twice in a row is another worker.
@@ -36,8 +37,13 @@ class TransactionalSink(Protocol):
     def commit(self) -> None: ...
     def abort(self) -> None: ...
     def committed(self, partitions: list[int]) -> dict[int, Committed]: ...
+    def limits(self) -> Mapping[str, int] | None: ...
     @property
     def undelivered(self) -> list[Undelivered]: ...
+
+
+class NotTaken(Exception):
+    """The producer refused messages before it sent them: the transaction would commit without them."""
 
 
 class ExactlyOnce:
@@ -47,14 +53,14 @@ class ExactlyOnce:
         self,
         settings: Settings,
         topic_id: bytes,
-        limits: Mapping[str, int],
+        destinations: Destinations,
         sink: TransactionalSink,
         insistence: Insistence,
         acknowledge: Callable[[list[Outcome]], None],
     ) -> None:
         self._settings = settings
         self._topic_id = topic_id
-        self._limits = limits
+        self._destinations = destinations
         self._sink = sink
         self._steps = insistence
         self._acknowledge = acknowledge
@@ -87,6 +93,10 @@ class ExactlyOnce:
                 self._transact(pending, snapshot)
             except OwnersDied:
                 pending = self._abort(pending)
+            except NotTaken:
+                undelivered = self._sink.undelivered
+                self._steps.observer.publish_failed("produce", undelivered[0].name)
+                pending = self._retaken(pending, undelivered)
             except Failed as failed:
                 pending = self._recover(failed, pending, snapshot)
             else:
@@ -96,12 +106,14 @@ class ExactlyOnce:
                 return
 
     def _transact(self, pending: list[Ready], snapshot: Snapshot) -> None:
-        """One transaction. Raises Failed with the transaction still to be ended, or OwnersDied before the commit was asked for."""
+        """One transaction. Raises Failed with the transaction still to be ended; before the commit was asked for OwnersDied, NotTaken."""
         owners = frozenset(ready.owner for ready in pending)
         self._number += 1
         self._began = self._steps.clock.now().mono
         self._steps.insist("begin", self._sink.begin, owners)
         self._sink.produce(messages_of(pending))
+        if self._sink.undelivered:
+            raise NotTaken
         positions = {owner.partition: to for owner, to in positions_of(pending, self._topic_id, self._number).items()}
         self._steps.insist("send_offsets", lambda: self._sink.send_offsets(positions, snapshot.group), owners)
         if not owners <= self._steps.snapshot().live:
@@ -116,17 +128,29 @@ class ExactlyOnce:
         if failed.then == "reopen":
             self._count_fence(failed)
             return self._reconcile(pending)
-        undelivered = self._sink.undelivered
-        left = self._abort(pending)
         if failed.stale_group:
+            left = self._abort(pending)
             self._await_newer(snapshot)
             return left
-        if left is pending and undelivered:
-            left = mended(pending, undelivered, self._settings, self._limits)
+        return self._retaken(pending, self._sink.undelivered, about_topics=failed.is_about_topics)
+
+    def _retaken(self, pending: list[Ready], undelivered: list[Undelivered], *, about_topics: bool = False) -> list[Ready]:
+        """End the transaction; returns what is still to be published, in a form that the broker takes."""
+        left = self._abort(pending)
+        if left is pending:
+            left = self._mended(pending, undelivered, about_topics=about_topics)
         if left == pending:
             # Nothing to mend on our side: the lanes stand here, visibly, until the broker takes it.
             self._steps.back_off()
         return left
+
+    def _mended(self, pending: list[Ready], undelivered: list[Undelivered], *, about_topics: bool) -> list[Ready]:
+        # A topic that is gone fails the transaction without a word on whose it was: what the broker tells of the topics says it.
+        if (about_topics or is_about_topics(undelivered)) and self._destinations.learn(self._sink.limits()):
+            # The producer's batches were made for what the topics took before.
+            self.open()
+            return [self._destinations.ready(ready.outcome) for ready in pending]
+        return self._destinations.mended(pending, undelivered)
 
     def _abort(self, pending: list[Ready]) -> list[Ready]:
         """End the transaction in hand without a commit; returns what is still to be published."""

@@ -128,7 +128,7 @@ class Worker:
             settings,
             requests.topic_id,
             surroundings.limits,
-            self._sink(settings, transactional_id),
+            self._sink(settings, transactional_id, surroundings.limits),
             self.engine,
             self._post,
             self._to_publisher,
@@ -145,8 +145,8 @@ class Worker:
         self._publisher_end = self._thread("publisher", self.publisher.run)
         self._turn()
 
-    def _sink(self, settings: Settings, transactional_id: str | None) -> Sink:
-        return Sink(settings, transactional_id, logger=kafka_logger())
+    def _sink(self, settings: Settings, transactional_id: str | None, limits: Mapping[str, int]) -> Sink:
+        return Sink(settings, transactional_id, limits, logger=kafka_logger())
 
     def signalled(self) -> None:
         """First signal: drain. Second one: end now."""

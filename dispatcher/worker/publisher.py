@@ -13,10 +13,10 @@ from dispatcher.core.outcome import Outcome
 from dispatcher.settings import Settings
 from dispatcher.worker.at_least_once import AtLeastOnce, PlainSink
 from dispatcher.worker.clock import Clock
+from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.exactly_once import ExactlyOnce, TransactionalSink
 from dispatcher.worker.insistence import Abandoned, Insistence, Observer
 from dispatcher.worker.letters import Barrier, Command, Post, Snapshot, Stop
-from dispatcher.worker.ready import make_ready
 
 # Outcomes in one publication: enough for every rate that one process reaches, few enough to fit the producer's queue.
 BATCH_MAX = 2000
@@ -54,7 +54,7 @@ class Publisher:
         observer: Observer,
         clock: Clock,
     ) -> None:
-        self._limits = limits
+        self._destinations = Destinations(settings, limits)
         self._sink = sink
         self._inbox = inbox
         self._clock = clock
@@ -69,9 +69,9 @@ class Publisher:
 
         self._way: ExactlyOnce | AtLeastOnce
         if settings.worker.publishing == "exactly_once":
-            self._way = ExactlyOnce(settings, topic_id, limits, sink, self._insistence, acknowledge)
+            self._way = ExactlyOnce(settings, topic_id, self._destinations, sink, self._insistence, acknowledge)
         else:
-            self._way = AtLeastOnce(settings, topic_id, limits, sink, self._insistence, acknowledge, poller)
+            self._way = AtLeastOnce(topic_id, self._destinations, sink, self._insistence, acknowledge, poller)
 
     @property
     def tick(self) -> float:
@@ -103,7 +103,7 @@ class Publisher:
         outcomes, barrier = self._gather(first)
         self._next_start = self._clock.now().mono + self._interval_s
         if outcomes:
-            self._way.publish([make_ready(outcome, self._limits) for outcome in outcomes])
+            self._way.publish([self._destinations.ready(outcome) for outcome in outcomes])
         if barrier is not None:
             barrier.answer.put("past")
 

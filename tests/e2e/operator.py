@@ -63,7 +63,12 @@ def exists(admin: AdminClient, name: str) -> bool:
 
 def limit(settings: Settings, name: str, max_message_bytes: int) -> None:
     """Change a topic's largest batch."""
-    admin = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+    admin = connected(settings)
     entry = ConfigEntry("max.message.bytes", str(max_message_bytes), incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(timeout=15)
+
+
+def connected(settings: Settings) -> AdminClient:
+    """Make an admin client of no settings but the address."""
+    return AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})

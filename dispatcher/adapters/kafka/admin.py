@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclOperation  # as below
 from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
 from confluent_kafka.cimpl import NewTopic
 
@@ -48,6 +49,7 @@ class TopicFacts:
     topic_id: bytes
     partitions: int
     max_message_bytes: int
+    is_writable: bool = True  # as far as the broker tells us what we may do
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def facts(client: AdminClient, names: Iterable[str], timeout_s: float) -> dict[s
 def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
     """Do what `facts` does, with better reasons when it fails."""
     found: dict[str, TopicFacts] = {}
-    asked = cluster.client.describe_topics(TopicCollection(list(names)), request_timeout=cluster.timeout_s)
+    topics = TopicCollection(list(names))
+    asked = cluster.client.describe_topics(topics, include_authorized_operations=True, request_timeout=cluster.timeout_s)
     for name, future in asked.items():
         try:
             topic = future.result(timeout=cluster.timeout_s + 1)
@@ -130,7 +133,9 @@ def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
             raise cluster.fault(failure, f"describing topic {name}") from None
         halves = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
         limit = int(configuration(cluster, name)["max.message.bytes"])
-        found[name] = TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit)
+        allowed = topic.authorized_operations
+        is_writable = not allowed or AclOperation.WRITE in allowed
+        found[name] = TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit, is_writable)
     return found
 
 

@@ -55,6 +55,7 @@ def producer(
     transactional_id: str | None = None,
     linger_ms: float = 0,
     delivery_timeout_s: float = 120,
+    batch_max_bytes: int | None = None,
     on_error: OnError | None = None,
     logger: logging.Logger = LOG,
 ) -> Producer:
@@ -62,7 +63,8 @@ def producer(
 
     `delivery_timeout_s` is for the plain one: 120 s (Java's default) survives a leader election; after it the fate of the record is
     unknown and the caller says so. A transactional one takes the transaction's timeout instead, the most that librdkafka allows:
-    a delivery that gives up earlier would abort everybody's outcomes for nothing.
+    a delivery that gives up earlier would abort everybody's outcomes for nothing. `batch_max_bytes`: the smallest limit of the topics
+    that are written, where it is known better than by the settings.
     """
     limits = settings.topics
     largest = max(limits.request_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)
@@ -72,11 +74,14 @@ def producer(
         "acks": "all",
         "partitioner": "murmur2_random",
         "message.max.bytes": largest + _FRAMING_SLACK_BYTES,
-        "batch.size": min(_BATCH_BYTES, smallest),
+        "batch.size": min(_BATCH_BYTES, smallest, batch_max_bytes or smallest),
         "message.timeout.ms": _ms(delivery_timeout_s),
     }
     defaults: Properties = {
         "linger.ms": linger_ms,
+        # How long a topic may be unknown before it counts as gone. New topics are shown within a second; with the default of 30 s one
+        # topic that somebody deleted would hold up everybody's records for as long.
+        "topic.metadata.propagation.max.ms": 5_000,
         "queue.buffering.max.messages": _PRODUCER_QUEUE_MESSAGES,
         "queue.buffering.max.kbytes": max(_PRODUCER_QUEUE_KIB, 2 * (largest + _FRAMING_SLACK_BYTES) // 1024),
     }

@@ -14,10 +14,12 @@ from typing import Literal
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as ClientMessage
+from confluent_kafka.admin import AdminClient
 
-from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.record import Message
+from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 
 # One client call waits at most this long, so that the thread's tick shows that it lives; the caller asks again.
@@ -45,6 +47,7 @@ _STALE_GROUP = frozenset(
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _STOP = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
+TOPIC_FAULTS = frozenset({"too_large", "unwritable"})
 Then = Literal["again", "abort", "reopen", "stop"]
 
 
@@ -55,6 +58,8 @@ class Failed(Exception):
     abort   abort the transaction and build a new one (`stale_group`: from newer group metadata)
     reopen  the producer is of no use any more: make a new one and reconcile with what is committed (`fenced`: or was replaced)
     stop    going on is senseless
+
+    `is_about_topics`: a topic that is written is gone, or takes less than it did.
     """
 
     def __init__(self, error: KafkaError) -> None:
@@ -63,6 +68,7 @@ class Failed(Exception):
         self.name = error.name()
         self.fenced = code in _FENCED
         self.stale_group = code in _STALE_GROUP
+        self.is_about_topics = code in _TOO_LARGE | _UNWRITABLE
         self.then: Then
         if code in _STOP:
             self.then = "stop"
@@ -86,12 +92,16 @@ class Undelivered:
 
 
 class Sink:
-    """One producer at a time. `transactional_id` None makes it the at-least-once one."""
+    """One producer at a time. `transactional_id` None makes it the at-least-once one; `limits` as `limits()` gives them."""
 
-    def __init__(self, settings: Settings, transactional_id: str | None, *, logger: logging.Logger = clients.LOG) -> None:
+    def __init__(
+        self, settings: Settings, transactional_id: str | None, limits: Mapping[str, int], *, logger: logging.Logger = clients.LOG
+    ) -> None:
         self._settings = settings
         self._logger = logger
         self._id = transactional_id
+        self._limits = dict(limits)
+        self._admin: AdminClient | None = None
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
@@ -103,7 +113,8 @@ class Sink:
     def open(self) -> None:
         """Make a new producer; a transactional one settles whatever its predecessor of the same id left open."""
         self.close()
-        self._producer = clients.producer(self._settings, transactional_id=self._id, logger=self._logger)
+        smallest = min(self._limits.values(), default=None)
+        self._producer = clients.producer(self._settings, transactional_id=self._id, batch_max_bytes=smallest, logger=self._logger)
         if self._id is not None:
             self._step(partial(self._producer.init_transactions, STEP_S))
 
@@ -156,6 +167,21 @@ class Sink:
     def undelivered(self) -> list[Undelivered]:
         """Messages since `begin` (or `forget`) that the broker did not take."""
         return list(self._undelivered)
+
+    def limits(self) -> dict[str, int] | None:
+        """Ask the broker what the topics take now: bytes of one record per topic that we may write; None where it does not say.
+
+        The next `open` makes a producer whose batches fit.
+        """
+        if self._admin is None:
+            self._admin = clients.admin(self._settings, logger=self._logger)
+        topics = self._settings.topics
+        try:
+            found = admin.facts(self._admin, {topics.replies, topics.dead_letters, *topics.reply_topics}, STEP_S)
+        except BrokerError:
+            return None
+        self._limits = {name: fact.max_message_bytes for name, fact in found.items() if fact.is_writable}
+        return dict(self._limits)
 
     def committed(self, partitions: Iterable[int]) -> dict[int, Committed]:
         """Stable committed positions of the group, read without being a member. Raises Failed.
