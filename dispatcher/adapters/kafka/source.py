@@ -75,6 +75,7 @@ class Source:
         # Where partitions were assigned, and which came or went during the poll in hand.
         self._starts: dict[int, int | None] = {}
         self._touched: set[int] = set()
+        self._paused: set[int] = set()
 
     def subscribe(self, duties: Duties) -> None:
         """Join the group."""
@@ -127,15 +128,18 @@ class Source:
             self._consumer.incremental_assign(parts)
         else:
             self._consumer.assign(parts)
-        unknown = [TopicPartition(self._topic, n) for n, position in positions.items() if position is None]
-        if unknown:
-            self._consumer.pause(unknown)
+        for n, position in positions.items():
+            if position is None:
+                self.pause(n)
 
     def unassign(self, partitions: Iterable[int]) -> None:
         """Give the partitions back; the group hears of it when the callback returns."""
         parts = [TopicPartition(self._topic, n) for n in partitions]
         for part in parts:
             self._starts.pop(part.partition, None)
+            if part.partition in self._paused:
+                # librdkafka keeps a pause beyond the assignment: if the partition came back, nobody would know that it stands.
+                self.resume(part.partition)
         if self._incremental:
             self._consumer.incremental_unassign(parts)
         else:
@@ -143,10 +147,12 @@ class Source:
 
     def pause(self, partition: int) -> None:
         """Fetch no more of it. Throws away what is fetched ahead."""
+        self._paused.add(partition)
         self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def resume(self, partition: int) -> None:
         """Fetch again, from the first record that was not returned."""
+        self._paused.discard(partition)
         self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def seek(self, partition: int, position: int) -> None:

@@ -1,0 +1,59 @@
+"""What the consumer remembers by itself, against librdkafka and its own small broker (no machine beside this one is asked)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from dispatcher.adapters.kafka.source import Source
+
+TOPIC, PARTITION = "requests", 0
+WITHIN_S = 10.0
+
+
+@pytest.fixture
+def consumer() -> Iterator[Consumer]:
+    """Make a consumer of a topic that holds ten records."""
+    broker = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    servers = [f"{node.host}:{node.port}" for node in broker.list_topics(timeout=WITHIN_S).brokers.values()]
+    for number in range(10):
+        broker.produce(TOPIC, str(number).encode(), partition=PARTITION)
+    assert 0 == broker.flush(WITHIN_S)
+    made = Consumer(
+        {
+            "bootstrap.servers": servers[0],
+            "group.id": "workers",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+    )
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("position", [0, None], ids=["paused", "unresolved"])
+def test_a_partition_that_was_given_away_paused_is_read_when_it_comes_back(consumer: Consumer, position: int | None) -> None:
+    """A lane that is full, or a position that was not settled in time, must not leave the next assignment standing for ever.
+
+    The client keeps a pause beyond the assignment that it was made for.
+    """
+    source = Source(consumer, TOPIC, incremental=True)
+    source.assign({PARTITION: position})
+    if position is not None:
+        assert 0 == _first_offset(source)
+        source.pause(PARTITION)
+    source.unassign([PARTITION])
+    source.assign({PARTITION: 0})
+    assert 0 == _first_offset(source)
+
+
+def _first_offset(source: Source) -> int | None:
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        if records := source.poll(0.1).records:
+            return records[0].offset
+    return None
