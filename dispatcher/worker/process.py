@@ -38,6 +38,8 @@ from dispatcher.worker.publisher import Publisher
 LIVE_S = 60.0
 TICK_S = 0.5
 FACTS_TIMEOUT_S = 30.0
+# What the publisher still does once the poller has ended concerns partitions that are not ours any more: it may end its step.
+PUBLISHER_END_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,9 @@ class Worker:
             self._to_poller.put(Stop(drain=False))
         await asyncio.wait({self._poller_end})
         self._to_publisher.put(Stop())
-        await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else None)
+        await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else PUBLISHER_END_S)
+        if not self._publisher_end.done():
+            logger().warning("publisher_left", hint="Kafka does not answer; nothing of ours is left to publish")
         for end in (self._publisher_end, self._poller_end):
             if end.done() and (error := end.exception()) is not None:
                 raise error
