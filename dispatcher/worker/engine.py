@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.clock import Clock
-from dispatcher.worker.letters import Command, Drained, Pause, Resume
+from dispatcher.worker.letters import Command, Cut, Drained, Pause, Resume
 
 # One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
 TURN_S = 0.02
@@ -106,19 +107,23 @@ class Engine:
                 self._tell_drained(partition)
 
     def abandon(self, owners: Iterable[Owner]) -> None:
-        """These assignments are over: cut off the calls in hand and forget them."""
+        """These assignments are over: cut off the calls in hand and forget them; says Cut for each once its call has ended."""
         for owner in owners:
             partition = self._of(owner)
-            if partition is None:
-                continue
-            partition.close()
-            del self.partitions[owner.partition]
-            self._observer.gone(owner)
-            if (timer := self._timers.pop(owner, None)) is not None:
-                timer.cancel()
-            if (call := self._calls.get(owner)) is not None:
+            if partition is not None:
+                partition.close()
+                del self.partitions[owner.partition]
+                self._observer.gone(owner)
+                if (timer := self._timers.pop(owner, None)) is not None:
+                    timer.cancel()
+            call = self._calls.get(owner)
+            if call is None:
+                self._poller.put(Cut(owner))
+            elif owner not in self._cut:
                 self._cut.add(owner)
                 call.cancel()
+                # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
+                call.add_done_callback(partial(self._call_cut, owner))
 
     def measured(self, ends: dict[Owner, int]) -> None:
         """The logs of these partitions end there."""
@@ -212,30 +217,35 @@ class Engine:
 
     async def _call(self, partition: Partition, start: Start) -> None:
         began = self._clock.now().mono
-        result: CallResult | None = None
+        result: CallResult
         try:
             result = await self._http.call(start.call)
         except asyncio.CancelledError:
-            pass  # The assignment is over; nobody reads the answer.
+            return  # The assignment is over, and `abandon` sees to what is left.
         except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane
             self._observer.bug(error, "http")
             result = Ambiguous("internal", type(error).__name__)
-        finally:
+        if self._of(partition.owner) is partition:
             del self._calls[partition.owner]
-            self._cut.discard(partition.owner)
-        if result is not None and self._of(partition.owner) is partition:
             instant = self._clock.now()
             verdict = partition.lane.answered(result, instant, self._chance())
             self._observer.answered(start, result, verdict, instant.mono - began)
             self._advance(partition)
             self._tell_drained(partition)
-        self._fill_slots(partition)
+            self._fill_slots()
 
-    def _fill_slots(self, ended: Partition) -> None:
-        """A call has ended: a later assignment of its partition may start now, and its slot goes to the lane that waited longest."""
-        successor = self.partitions.get(ended.owner.partition)
-        if successor is not None and successor is not ended:
+    def _call_cut(self, owner: Owner, _: asyncio.Task[None]) -> None:
+        """The call of an assignment that is over has ended: a later assignment of its partition may start now."""
+        del self._calls[owner]
+        self._cut.remove(owner)
+        self._poller.put(Cut(owner))
+        successor = self.partitions.get(owner.partition)
+        if successor is not None:
             self._advance(successor)
+        self._fill_slots()
+
+    def _fill_slots(self) -> None:
+        """A call has ended: its slot goes to the lane that waited longest."""
         while self._ready and len(self._calls) < self._slots:
             self._advance(self._ready.popleft())
 

@@ -49,6 +49,13 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """Engine to poller: no call of this assignment, which is over, runs any more."""
+
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Publisher to poller (at least once): commit position and metadata; `answer` gets what was refused, with the error's name."""
 
@@ -58,12 +65,15 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To poller: drain (or cut off at once), leave the group, end. To publisher: end once what came before is published."""
+    """To poller: drain (or, since the publisher has ended, cut off at once), leave the group, end.
+
+    To publisher: end once what came before is published.
+    """
 
     drain: bool = True
 
 
-Command = Pause | Resume | Drained | Commit | Stop
+Command = Pause | Resume | Drained | Cut | Commit | Stop
 
 
 @dataclass(frozen=True, slots=True)

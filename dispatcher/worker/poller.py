@@ -21,7 +21,7 @@ from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
-from dispatcher.worker.letters import Barrier, Command, Commit, Drained, Pause, Post, Resume, Snapshot, Stop
+from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, Resume, Snapshot, Stop
 
 # A poll is short, so that commands are served soon; a waiting record ends it at once.
 POLL_S = 0.05
@@ -106,6 +106,8 @@ class Poller:
         self._joining: dict[int, _Joining] = {}
         self._live: dict[int, Owner] = {}
         self._drained: set[Owner] = set()
+        self._uncut: set[Owner] = set()  # given up, and a call of theirs may still run
+        self._publisher_ended = False
         self._stopping = False
         self.drain_s = settings.drain_s
         self._measured = clock.now().mono
@@ -202,20 +204,27 @@ class Poller:
 
     def _obey(self, command: Command) -> None:
         match command:
-            case Pause(owner):
-                if self._live.get(owner.partition) == owner:
-                    self._source.pause(owner.partition)
-            case Resume(owner):
-                if self._live.get(owner.partition) == owner and not self._stopping:
-                    self._source.resume(owner.partition)
+            case Pause(owner) | Resume(owner):
+                self._flow(owner, is_pause=isinstance(command, Pause))
             case Drained(owner):
                 if self._live.get(owner.partition) == owner:
                     self._drained.add(owner)
+            case Cut(owner):
+                self._uncut.discard(owner)
             case Commit(positions, answer):
                 answer.put(self._commit(positions))
             case Stop(drain):
                 self._stopping = True
-                self.drain_s = self.drain_s if drain else 0.0
+                if not drain:
+                    self.drain_s, self._publisher_ended = 0.0, True
+
+    def _flow(self, owner: Owner, *, is_pause: bool) -> None:
+        if self._live.get(owner.partition) != owner:
+            return
+        if is_pause:
+            self._source.pause(owner.partition)
+        elif not self._stopping:
+            self._source.resume(owner.partition)
 
     def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
         """Commit what is still ours; returns what was refused. The broker would take it for any partition: ownership is checked here."""
@@ -305,32 +314,43 @@ class Poller:
             self._post(self._engine.measured, {self._live[n]: end for n, end in ends.items()})
 
     def _give_up(self, owners: frozenset[Owner]) -> None:
-        """End the assignments. What is still in flight is cut off, and no publication that names them may be under way after this."""
+        """End the assignments. After this no call of theirs runs, and no publication that names them may be under way."""
         if not owners:
             return
         late = owners - self._drained
+        self._post(self._engine.abandon, owners)
+        end = self._clock.now().mono + self._settings.commit_budget_s
+        barrier = Barrier()
+        if late:
+            self._log.warning("drain_expired", partitions=sorted(owner.partition for owner in late), drain_s=self.drain_s)
+            self._await_cut(late, end)
+            # What has ended is still ours to publish: whatever is not, the next owner does again.
+            self._publisher.put(barrier)
+            self._await_publisher(barrier, end - self._settings.commit_budget_s / 2)
         for owner in owners:
             self._live.pop(owner.partition, None)
         self._drained -= owners
         self._refresh()
-        if late:
-            self._log.warning("drain_expired", partitions=sorted(owner.partition for owner in late), drain_s=self.drain_s)
-            self._post(self._engine.abandon, late)
-        self._post(self._engine.abandon, owners - late)
-        if late and not self._publisher_is_past():
+        if late and (self._uncut or not self._await_publisher(barrier, end)):
             # Returning now would let a commit of ours land in another owner's partition: that is the one thing we must not do.
-            self._die("a publication did not end in time while partitions were taken away")
+            self._die("a call or a publication did not end in time while partitions were taken away")
 
-    def _publisher_is_past(self) -> bool:
-        barrier = Barrier()
-        self._publisher.put(barrier)
-        end = self._clock.now().mono + self._settings.commit_budget_s
-        while self._clock.now().mono < end:
+    def _await_cut(self, owners: frozenset[Owner], end: float) -> None:
+        """Wait until the engine has let go of these assignments, at most until `end`."""
+        self._uncut = set(owners)
+        while self._uncut and self._clock.now().mono < end:
+            self._serve(POLL_S)
+            self._refresh()
+
+    def _await_publisher(self, barrier: Barrier, end: float) -> bool:
+        """Wait until the publisher has come past `barrier`, at most until `end`; True also when it has been there before."""
+        while not self._publisher_ended and self._clock.now().mono < end:
             self._serve(0)
             if self._clock.take(barrier.answer, POLL_S) is not None:
+                barrier.answer.put("past")
                 return True
             self._refresh()
-        return False
+        return self._publisher_ended
 
     def _drain_all(self) -> None:
         """SIGTERM: as if all were revoked, but polling on, so that a rebalance meanwhile is answered."""
