@@ -54,7 +54,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Make this call. The two times, in seconds, are set on the first call of a request.
+    """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
 
     `waited_s` since the record came to this worker; `behind_others_s`: the part of it spent behind records of *other* keys, which is
     what `ordering = "key"` would save.
@@ -62,9 +62,14 @@ class Start:
 
     call: Call
     request: Request
-    first: bool
+    attempt: int
     waited_s: float
     behind_others_s: float
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the first call of its request."""
+        return self.attempt == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +208,7 @@ class Lane:
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
         call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, of.timeout_s)
         free = max(head.arrived, self._free_since.pop(record.key, head.arrived))
-        return Start(call, head.request, first, instant.mono - head.arrived, instant.mono - free if first else 0.0)
+        return Start(call, head.request, head.tries.calls, instant.mono - head.arrived, instant.mono - free if first else 0.0)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         self._settled = self._head = None

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from dispatcher.adapters.logs import logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.call import Answered, CallResult
+from dispatcher.core.envelope import Envelope
 from dispatcher.core.lane import Start
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.partition import Partition
@@ -68,10 +69,10 @@ class WorkerObserver:
         level(
             "call_ended",
             **_where(start.request.record),
-            request_id=start.request.envelope.request_id,
+            **_whose(start.request.envelope),
             upstream=upstream,
-            attempt=verdict.tries.calls if isinstance(verdict, Retry) else None,
-            outcome=type(verdict).__name__.lower(),
+            attempt=start.attempt,
+            outcome=verdict.status.value if isinstance(verdict, Settled) else type(verdict).__name__.lower(),
             http_status=result.status if isinstance(result, Answered) else None,
             duration_ms=round(seconds * 1000),
             error_type=None if isinstance(verdict, Settled) else kind_of(result),
@@ -89,7 +90,7 @@ class WorkerObserver:
             logger().warning(
                 "dead_letter",
                 **_where(outcome.record),
-                request_id=outcome.reply.envelope.request_id,
+                **_whose(outcome.reply.envelope),
                 outcome=outcome.letter.reason.value,
                 reason=outcome.letter.message,
             )
@@ -137,3 +138,11 @@ class WorkerObserver:
 
 def _where(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a record; the fields go into a log
     return {"topic": record.topic, "partition": record.partition, "offset": record.offset, "key": record.key}
+
+
+def _whose(envelope: Envelope) -> dict[str, str | None]:
+    """What ties a line to a request and to the sender's own names for it; a correlation id that is not text as hex."""
+    raw = next((content for _, content in envelope.echoed if content is not None), None)
+    correlation = None if raw is None else raw.decode() if raw.isascii() and raw.decode().isprintable() else raw.hex()
+    trace = dict(envelope.trace).get("traceparent", "").split("-")
+    return {"request_id": envelope.request_id, "correlation_id": correlation, "trace_id": trace[1] if len(trace) > 1 else None}

@@ -91,7 +91,8 @@ class Worker(Process):
 
     def url(self) -> str:
         """Give the base of its health pages, once it says where they are."""
-        started = eventually(lambda: self.events("started"), READY_S, f"worker {self.name} has not started: {self.text()[-2000:]}")
+        started = eventually(lambda: self.events("started") or self.popen.poll() is not None, READY_S, f"worker {self.name} has started")
+        assert isinstance(started, list), f"worker {self.name} ended: {self.text()[-2000:]}"
         return f"http://127.0.0.1:{started[0]['http_port']}"
 
     def get(self, path: str) -> httpx.Response:

@@ -80,8 +80,9 @@ def test_a_worker_killed_at_any_point_of_a_transaction_loses_and_doubles_nothing
 
 @pytest.mark.parametrize("inside", [False, True], ids=["outside", "inside"])
 def test_a_worker_that_froze_and_thaws_publishes_nothing_twice(settings: SettingsFactory, tmp_path: Path, *, inside: bool) -> None:
-    """SIGSTOP for longer than the session timeout, outside and inside a transaction: another takes over; thawed, the first moves no
-    offset back, publishes nothing again, and takes part again.
+    """SIGSTOP for longer than the session timeout, outside and inside a transaction: another takes over.
+
+    Thawed, the first moves no offset back, publishes nothing again, and takes part again.
     """
     with stage(settings, tmp_path, latency_ms=20, partitions=2) as set_up:
         replies = set_up.replies()

@@ -43,7 +43,7 @@ class HttpEngine:
             return not_sent("invalid_request", call.upstream)
         try:
             async with asyncio.timeout(call.timeout_s):
-                return await self._transport.exchange(target, call, path, headers)
+                return target.masked(call, await self._transport.exchange(target, call, path, headers))
         except TimeoutError:
             return ambiguous("timeout", call.upstream)
         except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane, and may have come after the request left

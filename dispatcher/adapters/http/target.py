@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from dispatcher.core.call import Call, HeaderPairs
+from dispatcher.core.call import Answered, Call, CallResult, HeaderPairs
+from dispatcher.core.redaction import Redactor
 from dispatcher.errors import ConfigError
 from dispatcher.settings import Settings, UpstreamSettings
 
@@ -41,6 +42,7 @@ class Target:
     connect_timeout_s: float
     response_max_bytes: int
     credentials: Mapping[str, tuple[str, str]] = field(repr=False)  # alias -> header name in lower case, secret
+    masks: Mapping[str, Redactor] = field(repr=False)  # alias -> keeps its secret out of answers
 
     def path(self, call: Call) -> str | None:
         """Give the path and query to ask for, byte for byte as written, or None where it cannot stand in a request line."""
@@ -60,6 +62,15 @@ class Target:
             headers.append(credential)
         headers.extend(pair for pair in _OURS if pair[0] not in given)
         return headers
+
+    def masked(self, call: Call, result: CallResult) -> CallResult:
+        """Give an answer without the secret that its call carried: callees echo requests, and answers are published."""
+        mask = self.masks.get(call.credential or "")
+        if mask is None or not isinstance(result, Answered):
+            return result
+        # Latin-1 keeps every byte, and a secret is ASCII.
+        body = mask.known(result.body.decode("latin-1")).encode("latin-1")
+        return replace(result, headers=tuple((name, mask.known(text)) for name, text in result.headers), body=body)
 
 
 def make_target(name: str, settings: Settings, secrets: Mapping[str, str]) -> Target:
@@ -86,6 +97,7 @@ def make_target(name: str, settings: Settings, secrets: Mapping[str, str]) -> Ta
         connect_timeout_s=upstream.connect_timeout_s,
         response_max_bytes=upstream.response_max_bytes,
         credentials=credentials,
+        masks={alias: Redactor([secret]) for alias, (_, secret) in credentials.items()},
     )
 
 
