@@ -54,6 +54,15 @@ def test_every_producer_is_idempotent_and_murmur2(seen: dict[str, Any]) -> None:
         assert seen["linger.ms"] <= 1
 
 
+@pytest.mark.parametrize("timeout_s", [1, 5, 10, 60])
+def test_every_timeout_of_a_transaction_that_the_settings_allow_makes_a_producer(seen: dict[str, Any], timeout_s: float) -> None:
+    """A broker that does not answer is noticed within the transaction: librdkafka wants no longer wait for one answer."""
+    given = made()
+    worker = given.worker.model_copy(update={"transaction_timeout_s": timeout_s})
+    clients.producer(given.model_copy(update={"worker": worker}), transactional_id="group-7")
+    assert seen["socket.timeout.ms"] <= min(10_000, timeout_s * 1000)
+
+
 def test_a_transaction_is_short_and_its_back_off_too(seen: dict[str, Any]) -> None:
     """An open transaction is a lease on all readers: it ends after transaction_timeout_s; CONCURRENT_TRANSACTIONS costs 2 ms."""
     clients.producer(made(), transactional_id="group-7")

@@ -40,6 +40,8 @@ _PRODUCER_QUEUE_MESSAGES = 100_000
 # What a consumer fetches ahead; a pause throws it away, so more is waste.
 _PREFETCH_KIB = 16 * 1024
 _PREFETCH_MESSAGES = 10_000
+# How long one request may go unanswered.
+_SOCKET_MS = 10_000
 # A group id for consumers that assign their partitions themselves: nothing is committed under it, no group is created.
 _GROUPLESS = "dispatcher-reader"
 # Classic groups only (under KIP-848 the broker decides): what our own brokers set for KIP-848, so that takeover takes the same time.
@@ -96,6 +98,8 @@ def producer(
             # The broker answers CONCURRENT_TRANSACTIONS while it still writes the last one's markers, and librdkafka then sleeps one
             # whole back-off: 13 transactions a second at the default 100 ms, 156 at 2 ms.
             "retry.backoff.ms": 2,
+            # librdkafka refuses to wait longer for one answer than the transaction may take.
+            "socket.timeout.ms": min(_SOCKET_MS, timeout_ms),
         }
     return _made(Producer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
 
@@ -173,7 +177,7 @@ def _connection(settings: Settings) -> Properties:
     """Defaults of every client: notice a dead broker in seconds, come back within two of its return."""
     return {
         "client.id": f"dispatcher-{settings.worker.slot}",
-        "socket.timeout.ms": 10_000,
+        "socket.timeout.ms": _SOCKET_MS,
         "socket.connection.setup.timeout.ms": 10_000,
         "socket.keepalive.enable": True,
         "socket.nagle.disable": True,
