@@ -12,7 +12,7 @@ from typing import Protocol
 from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
-from dispatcher.worker.destinations import Destinations, is_about_topics
+from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Command, Commit
 from dispatcher.worker.ready import Ready, messages_of, outcome_index, positions_of
@@ -103,7 +103,7 @@ class AtLeastOnce:
             todo = self._living([after[i].without(delivered) for i in failed])
 
     def _mended(self, todo: list[Ready], undelivered: list[Undelivered]) -> list[Ready]:
-        if is_about_topics(undelivered) and self._destinations.learn(self._sink.limits()):
+        if self._destinations.learn(self._sink.limits()):
             # The producer's batches were made for what the topics took before.
             self.open()
             return [self._destinations.ready(ready.outcome) for ready in todo]

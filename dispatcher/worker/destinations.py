@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from dispatcher.adapters.kafka.sink import TOPIC_FAULTS, Undelivered
+from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.outcome import Outcome
 from dispatcher.settings import Settings
 from dispatcher.worker.ready import Ready, messages_of, outcome_index
@@ -64,8 +64,3 @@ class Destinations:
 
     def _moved(self, outcome: Outcome) -> Outcome:
         return outcome.readdressed(self._replies, self._letters, self._group)
-
-
-def is_about_topics(undelivered: Iterable[Undelivered]) -> bool:
-    """Whether the broker should be asked how the topics are now."""
-    return any(failure.kind in TOPIC_FAULTS for failure in undelivered)

@@ -17,7 +17,7 @@ from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
-from dispatcher.worker.destinations import Destinations, is_about_topics
+from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.insistence import PAUSE_FIRST_S, Insistence, OwnersDied, stop_if_senseless
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready, messages_of, positions_of
@@ -132,21 +132,21 @@ class ExactlyOnce:
             left = self._abort(pending)
             self._await_newer(snapshot)
             return left
-        return self._retaken(pending, self._sink.undelivered, about_topics=failed.is_about_topics)
+        return self._retaken(pending, self._sink.undelivered)
 
-    def _retaken(self, pending: list[Ready], undelivered: list[Undelivered], *, about_topics: bool = False) -> list[Ready]:
+    def _retaken(self, pending: list[Ready], undelivered: list[Undelivered]) -> list[Ready]:
         """End the transaction; returns what is still to be published, in a form that the broker takes."""
         left = self._abort(pending)
         if left is pending:
-            left = self._mended(pending, undelivered, about_topics=about_topics)
+            left = self._mended(pending, undelivered)
         if left == pending:
             # Nothing to mend on our side: the lanes stand here, visibly, until the broker takes it.
             self._steps.back_off()
         return left
 
-    def _mended(self, pending: list[Ready], undelivered: list[Undelivered], *, about_topics: bool) -> list[Ready]:
-        # A topic that is gone fails the transaction without a word on whose it was: what the broker tells of the topics says it.
-        if (about_topics or is_about_topics(undelivered)) and self._destinations.learn(self._sink.limits()):
+    def _mended(self, pending: list[Ready], undelivered: list[Undelivered]) -> list[Ready]:
+        # A topic that is gone lets all messages of the transaction time out: what the broker tells of the topics says whose it was.
+        if self._destinations.learn(self._sink.limits()):
             # The producer's batches were made for what the topics took before.
             self.open()
             return [self._destinations.ready(ready.outcome) for ready in pending]

@@ -47,7 +47,6 @@ _STALE_GROUP = frozenset(
 _FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _STOP = frozenset({KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 
-TOPIC_FAULTS = frozenset({"too_large", "unwritable"})
 Then = Literal["again", "abort", "reopen", "stop"]
 
 
@@ -58,8 +57,6 @@ class Failed(Exception):
     abort   abort the transaction and build a new one (`stale_group`: from newer group metadata)
     reopen  the producer is of no use any more: make a new one and reconcile with what is committed (`fenced`: or was replaced)
     stop    going on is senseless
-
-    `is_about_topics`: a topic that is written is gone, or takes less than it did.
     """
 
     def __init__(self, error: KafkaError) -> None:
@@ -68,7 +65,6 @@ class Failed(Exception):
         self.name = error.name()
         self.fenced = code in _FENCED
         self.stale_group = code in _STALE_GROUP
-        self.is_about_topics = code in _TOO_LARGE | _UNWRITABLE
         self.then: Then
         if code in _STOP:
             self.then = "stop"
