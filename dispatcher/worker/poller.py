@@ -75,7 +75,7 @@ class _Joining:
 
 
 class Poller:
-    """Runs in its own thread (`run`); `snapshot`, `tick` and `is_ready` are read by others, and written only here."""
+    """Runs in its own thread (`run`); `snapshot`, `tick`, `is_ready` and `leaving_since` are read by others, and written only here."""
 
     def __init__(
         self,
@@ -115,6 +115,7 @@ class Poller:
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
         self.is_ready = False
+        self.leaving_since: float | None = None
 
     def run(self) -> None:
         """Poll until told to stop, then drain and leave the group. Raises BrokerError where going on is senseless."""
@@ -127,6 +128,7 @@ class Poller:
             # After a fault nothing is drained, but what is being published ends before the partitions are given away.
             self._stopping = True
             self._give_up(frozenset(self._live.values()))
+            self.leaving_since = self._clock.now().mono
             self._source.close()
 
     def step(self) -> None:

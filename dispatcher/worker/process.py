@@ -40,6 +40,8 @@ TICK_S = 0.5
 FACTS_TIMEOUT_S = 30.0
 # What the publisher still does once the poller has ended concerns partitions that are not ours any more: it may end its step.
 PUBLISHER_END_S = 6.0
+# An honest leave is one request (10 s socket timeout); librdkafka's may hang in a rebalance (librdkafka issues 4527, 4792).
+LEAVE_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +164,14 @@ class Worker:
 
     async def ended(self) -> None:
         """Wait until both threads have ended, each in its turn. Raises what one of them raised."""
-        await asyncio.wait({self._poller_end, self._publisher_end}, return_when=asyncio.FIRST_COMPLETED)
-        if self._publisher_end.done():
-            # Nothing can be published any more: leave the group now, what is in hand is repeated by the next owner.
-            self._to_poller.put(Stop(drain=False))
-        await asyncio.wait({self._poller_end})
+        running = {self._poller_end, self._publisher_end}
+        while not self._poller_end.done():
+            await asyncio.wait(running, timeout=TICK_S, return_when=asyncio.FIRST_COMPLETED)
+            if self._publisher_end.done() and self._publisher_end in running:
+                # Nothing can be published any more: leave the group now, what is in hand is repeated by the next owner.
+                running.remove(self._publisher_end)
+                self._to_poller.put(Stop(drain=False))
+            self._leave_stuck()
         self._to_publisher.put(Stop())
         await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else PUBLISHER_END_S)
         if not self._publisher_end.done():
@@ -174,6 +179,15 @@ class Worker:
         for end in (self._publisher_end, self._poller_end):
             if end.done() and (error := end.exception()) is not None:
                 raise error
+
+    def _leave_stuck(self) -> None:
+        """A client that does not come back from leaving the group is left to itself: all is published and given up by then."""
+        since = self.poller.leaving_since
+        if self._poller_end.done() or since is None or self._clock.now().mono < since + LEAVE_S:
+            return
+        logger().warning("leave_expired", hint="the group notices after its session timeout")
+        fault = None if self._signals else BrokerError("this worker cannot go on, and its client does not let go", "see the log above")
+        _finish(self._poller_end, fault)
 
     async def close(self) -> None:
         """Let go of what is left."""
@@ -222,6 +236,8 @@ class Worker:
 
 
 def _finish(end: asyncio.Future[None], error: BaseException | None) -> None:
+    if end.done():
+        return  # It was not waited for any more.
     if error is None:
         end.set_result(None)
     else:

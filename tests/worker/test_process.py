@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Event
 
 import pytest
 
 from dispatcher.adapters.kafka.admin import TopicFacts
+from dispatcher.adapters.kafka.source import Source
+from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker import process
 from dispatcher.worker.process import Surroundings, Worker
@@ -15,23 +18,52 @@ NOBODY = "127.0.0.1:1"
 SIGNAL_TO_END_S = 20
 
 
-@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
-def test_a_signal_ends_a_worker_whose_broker_has_gone(publishing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of ours is unpublished: a producer that never came up, or a step that Kafka does not answer, is not waited for."""
-    monkeypatch.setattr(process, "PUBLISHER_END_S", 0.1)
+async def ended(publishing: str = "at_least_once", *, signalled: bool = True) -> None:
+    """Run a worker without a broker until it ends."""
     settings = Settings.model_validate(
         {"kafka": {"bootstrap_servers": NOBODY}, "worker": {"publishing": publishing, "slot": "7", "http_port": 0}}
     )
     topics = settings.topics
     limits = {topics.replies: 1_000_000, topics.dead_letters: 1_000_000}
     facts = TopicFacts(topics.requests, bytes(16), 2, 1_000_000)
-
-    async def run() -> None:
-        worker = Worker(settings, Surroundings(facts, {topics.replies: 2}, limits, "cooperative"), {})
-        try:
+    worker = Worker(settings, Surroundings(facts, {topics.replies: 2}, limits, "cooperative"), {})
+    try:
+        if signalled:
             worker.signalled()
-            await asyncio.wait_for(worker.ended(), SIGNAL_TO_END_S)
-        finally:
-            await worker.close()
+        await asyncio.wait_for(worker.ended(), SIGNAL_TO_END_S)
+    finally:
+        await worker.close()
 
-    asyncio.run(run())
+
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+def test_a_signal_ends_a_worker_whose_broker_has_gone(publishing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of ours is unpublished: a producer that never came up, or a step that Kafka does not answer, is not waited for."""
+    monkeypatch.setattr(process, "PUBLISHER_END_S", 0.1)
+    asyncio.run(ended(publishing))
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Give a client that does not come back from leaving the group."""
+    never = Event()
+    monkeypatch.setattr(process, "LEAVE_S", 0.1)
+    monkeypatch.setattr(Source, "close", lambda _: never.wait(SIGNAL_TO_END_S + 5))
+    return never
+
+
+def test_a_client_that_does_not_let_go_is_left(stuck: Event) -> None:
+    """By then everything is published and given up: the group notices after its session timeout."""
+    asyncio.run(ended())
+    stuck.set()
+
+
+def test_a_client_that_does_not_let_go_after_a_fault_is_left_with_an_error(stuck: Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that ends by itself says that something was wrong."""
+
+    def refuse(*_: object) -> None:
+        raise BrokerError("no")
+
+    monkeypatch.setattr(Source, "subscribe", refuse)
+    with pytest.raises(BrokerError):
+        asyncio.run(ended(signalled=False))
+    stuck.set()
