@@ -83,6 +83,10 @@ bench: install-dev ## throughput, latency and memory as ratios to raw loops; on 
 e2e: install-dev ## the tests on a real broker: minutes
 	@$(BIN)/python -m pytest -m broker $(PYTEST_ARGS)
 
+.PHONY: sim
+sim: install-dev ## the simulator: SEED=7 shows one world, SEEDS=3000 runs so many (default 50,000, ~10 min on two cores)
+	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
+
 # --- making -----------------------------------------------------------------------------------------------------------
 
 .PHONY: fmt

@@ -1,0 +1,102 @@
+"""What happens to requests, as whoever watches a world tells it: a simulated one, or a real broker and callee."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A request stands in the log for good (committed, if its producer is transactional)."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A worker begins call number `call` for the request at that position, under that epoch."""
+
+    call: int
+    partition: int
+    offset: int
+    epoch: int
+    worker: str = ""
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """Call number `call` has ended for the worker: answered, failed or cut off."""
+
+    call: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyVisible:
+    """A terminal reply to the request stands in its topic for good.
+
+    `place` is its partition and offset there; `dead`: it says that there is a letter; `called`: calls were made for it.
+    """
+
+    partition: int
+    offset: int
+    place: tuple[int, int] = (0, 0)
+    dead: bool = False
+    called: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LetterVisible:
+    """A dead letter for the request stands in its topic for good."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The group's position in the partition is now `position`, the next offset to read."""
+
+    partition: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The group took the partition from `worker` without waiting for it: what it has in hand may overlap its successor's."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """The group's coordinator did not take a commit of this worker's, though nothing was wrong with it, or did not say that it did."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The worker is no more, and so are its calls. `orderly`: it had time to end what it was doing."""
+
+    worker: str
+    orderly: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The world has had all the time that the promise allows; the log of the partition ends at `end`."""
+
+    partition: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A topic that still hides records from committed readers at the end."""
+
+    topic: str
+
+
+Event = Submitted | CallStarted | CallEnded | ReplyVisible | LetterVisible | Committed | Lost | Withheld | Crashed | Ended | Unreadable

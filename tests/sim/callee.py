@@ -1,0 +1,109 @@
+"""The callee of a simulated world, as the worker's HTTP engine: how each call ends is the plan's or chance's business."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+
+from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
+from tests.guarantees.events import CallEnded, CallStarted, Event
+from tests.sim.process import Process
+
+JSON = (("content-type", "application/json"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Manners:
+    """Weights of how calls end, and how long they take in seconds."""
+
+    fails: float = 0.2  # chance that a call does not end in 200 or 404
+    slow: float = 0.05
+    latency_s: float = 0.2
+    slow_s: float = 5.0
+
+
+class Callee:
+    """One for all processes; `engine` is what a process calls by."""
+
+    def __init__(self, manners: Manners, tell: Callable[[Event], None]) -> None:
+        self.manners = manners
+        self.tell = tell
+        self.quiet = False  # the faults are over: every call succeeds soon
+        self._numbers = count(1)
+
+    def engine(self, process: Process) -> CalleeEngine:
+        """Give a process its way to call."""
+        return CalleeEngine(self, process)
+
+    def begin(self, call: Call, worker: str) -> int:
+        """Note a call's start; returns its number."""
+        number = next(self._numbers)
+        told = dict(call.headers)
+        partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
+        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt))
+        return number
+
+
+class CalleeEngine:
+    """`dispatcher.worker.engine.HttpEngine` of one process."""
+
+    def __init__(self, callee: Callee, process: Process) -> None:
+        self._callee = callee
+        self._process = process
+
+    async def call(self, call: Call) -> CallResult:
+        """Make a call; raises for how it ends only where an adapter would have a bug."""
+        number = self._callee.begin(call, self._process.name)
+        try:
+            return await self._answer()
+        except asyncio.CancelledError:
+            if self._process.chance.random() < 0.3:
+                # A transport may need a moment to let go.
+                await self._after(self._process.chance.random() * 0.05, None)
+            raise
+        finally:
+            if self._process.alive:
+                self._callee.tell(CallEnded(number))
+
+    async def _answer(self) -> CallResult:
+        chance, manners = self._process.chance, self._callee.manners
+        latency_s = chance.expovariate(1 / manners.latency_s)
+        if self._callee.quiet:
+            return await self._after(min(latency_s, 1.0), Answered(200, JSON, b'{"ok":true}'))
+        if chance.random() < manners.slow:
+            latency_s = chance.uniform(0, manners.slow_s)
+        if chance.random() >= manners.fails:
+            ending = Answered(200, JSON, b'{"ok":true}') if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
+            return await self._after(latency_s, ending)
+        return await self._failing(latency_s)
+
+    async def _failing(self, latency_s: float) -> CallResult:
+        chance = self._process.chance
+        kind = chance.randrange(7)
+        hint = (("retry-after", str(round(chance.uniform(0, 2), 1))),)
+        if kind == 6:
+            await self._after(latency_s, None)
+            raise ValueError("a bug of an adapter")
+        endings: list[CallResult] = [
+            Answered(429, hint, b""),
+            Answered(503, hint, b""),
+            Answered(503, JSON, b"{}"),
+            Ambiguous("timeout", "no whole answer in time"),
+            Ambiguous("reset", "the connection broke"),
+            NotSent("connect", "refused"),
+        ]
+        large = Answered(200, (), b"x" * 5000)
+        return await self._after(latency_s, large if chance.random() < 0.1 else endings[kind])
+
+    async def _after(self, delay_s: float, ending: CallResult | None) -> CallResult:
+        future = self._process.loop.create_future()
+        self._process.after(delay_s, _set, future, ending)
+        result: CallResult = await future
+        return result
+
+
+def _set(future: asyncio.Future[CallResult | None], ending: CallResult | None) -> None:
+    if not future.done():
+        future.set_result(ending)

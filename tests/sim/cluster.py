@@ -1,0 +1,148 @@
+"""The simulated Kafka: logs, transactions, a group and its positions, and the network to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TypeVar
+
+from confluent_kafka import KafkaError
+
+from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.core.record import Message, Record
+from tests.guarantees.events import Committed, Event, LetterVisible, Lost, ReplyVisible
+from tests.sim.faults import Refused, retriable
+from tests.sim.group import ClassicGroup, ConsumerGroup, Group
+from tests.sim.logs import Log
+from tests.sim.positions import Positions
+from tests.sim.process import Process
+from tests.sim.schedule import Schedule
+from tests.sim.transactions import Transactions
+
+T = TypeVar("T")
+REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
+# One way through the network: at most, usually, and for the few that are slow.
+WIRE_S, WIRE_SLOW_S = 0.004, 4.0
+# After this long without an answer the client library sends the request again.
+RESEND_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """How the cluster is set up."""
+
+    partitions: int
+    protocol: GroupProtocol
+    session_s: float = 6.0
+    sweep_s: float = 10.0
+
+
+class Cluster:
+    """`tell` hears every event that a reader of committed records could see."""
+
+    def __init__(self, schedule: Schedule, chance: Random, setup: Broker, tell: Callable[[Event], None]) -> None:
+        self.schedule = schedule
+        self.chance = chance
+        self.setup = setup
+        self.tell = tell
+        topics = (REQUESTS, REPLIES, DEAD_LETTERS)
+        self.logs = {(topic, n): Log(f"{topic}-{n}", n) for topic in topics for n in range(setup.partitions)}
+        self.positions = Positions(self._committed)
+        self.positions.commit(dict.fromkeys(range(setup.partitions), (0, "")))
+        self.transactions = Transactions(schedule, chance, self.positions, setup.sweep_s, self.published)
+        self.group = self._group()
+        # Faults of the network and the broker, while they last.
+        self.away_until = 0.0
+        self.refusing_until = 0.0  # the group's coordinator takes no commits
+        self.losing_until = 0.0  # many answers are lost
+        self.slow_until = 0.0
+        self.reply_max_bytes = 1 << 30
+
+    def published(self, log: Log, offset: int, message: Message) -> None:
+        """Say what has become readable, or will as soon as its marker is written."""
+        headers = dict(message.headers)
+        if message.topic == DEAD_LETTERS:
+            prefix = "__dispatcher.errors."
+            self.tell(LetterVisible(_number(headers[f"{prefix}partition"]), _number(headers[f"{prefix}offset"])))
+            return
+        partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
+        dead, called = headers["dispatcher-status"] == b"dead", headers["dispatcher-attempt"] != b"0"
+        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), dead, called))
+
+    def check_commit(self, name: str, epoch: int, *, transactional: bool) -> None:
+        """May this member commit now? Raises Refused."""
+        if self.schedule.now < self.refusing_until:
+            code = KafkaError.NOT_COORDINATOR if self.chance.random() < 0.5 else KafkaError.COORDINATOR_LOAD_IN_PROGRESS
+            raise Refused(retriable(code))
+        self.group.check(name, epoch, transactional=transactional)
+
+    def request_log(self, partition: int) -> Log:
+        """Give a partition of the request topic."""
+        return self.logs[REQUESTS, partition]
+
+    def _group(self) -> Group:
+        setup = self.setup
+        arguments = (self.schedule, self.chance, setup.partitions, setup.session_s, self._lost)
+        if setup.protocol == "consumer":
+            return ConsumerGroup(*arguments)
+        return ClassicGroup(*arguments, cooperative=setup.protocol == "cooperative")
+
+    def _committed(self, partition: int, position: int) -> None:
+        self.tell(Committed(partition, position))
+
+    def _lost(self, worker: str) -> None:
+        self.tell(Lost(worker))
+
+
+class Wire:
+    """The connection of one process's client to the cluster."""
+
+    def __init__(self, cluster: Cluster, process: Process) -> None:
+        self._cluster = cluster
+        self._process = process
+        self._chance = process.chance
+        self._arrival = 0.0
+
+    def ask(self, request: Callable[[], T], answer: Callable[[T | KafkaError], None], is_open: Callable[[], bool] = lambda: True) -> None:
+        """Have the cluster do `request`; `answer` hears how it ended, in the process, if it still lives.
+
+        An answer may be lost after the request was done: then the library asks again, while `is_open`.
+        """
+        now = self._cluster.schedule.now
+        # One connection: what is sent later does not come before what was sent earlier.
+        self._arrival = max(self._arrival, now + self._delay())
+        self._cluster.schedule.after(self._arrival - now, self._arrive, request, answer, is_open)
+
+    def _arrive(self, request: Callable[[], T], answer: Callable[[T | KafkaError], None], is_open: Callable[[], bool]) -> None:
+        cluster = self._cluster
+        now = cluster.schedule.now
+        if now < cluster.away_until:
+            # The connection is gone and the request with it; the library sends it again when there is a connection.
+            self._process.after(cluster.away_until - now + self._chance.random() * 0.2, self._again, request, answer, is_open)
+            return
+        try:
+            result: T | KafkaError = request()
+        except Refused as refused:
+            result = refused.error
+        if self._chance.random() < (0.3 if now < cluster.losing_until else 0.002):
+            self._process.after(RESEND_S, self._again, request, answer, is_open)
+            return
+        self._process.after(self._delay(), answer, result)
+
+    def _again(self, request: Callable[[], T], answer: Callable[[T | KafkaError], None], is_open: Callable[[], bool]) -> None:
+        if is_open():
+            self.ask(request, answer, is_open)
+
+    def _delay(self) -> float:
+        slow = 0.2 if self._cluster.schedule.now < self._cluster.slow_until else 0.002
+        return self._chance.random() * (WIRE_SLOW_S if self._chance.random() < slow else WIRE_S)
+
+
+def _number(text: bytes | None) -> int:
+    return int(text or b"")
+
+
+def request_record(partition: int, offset: int, key: bytes | None, value: bytes | None, request_id: str) -> Record:
+    """A request as a producer wrote it."""
+    return Record(REQUESTS, partition, offset, key, value, (("ce_id", request_id.encode()),))

@@ -1,0 +1,87 @@
+"""A partition's log: records, the holes between them, open transactions, and who waits for more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from dispatcher.core.record import Message, Record
+
+State = Literal["there", "open", "aborted", "marker", "compacted"]
+
+
+@dataclass(slots=True)
+class Entry:
+    """What stands at one offset."""
+
+    content: Record | Message | None
+    state: State
+
+
+@dataclass(slots=True, eq=False)
+class Writes:
+    """What one transaction has written to logs: those entries become readable, or never do, by a marker in each log."""
+
+    entries: dict[Log, list[Entry]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Log:
+    """One partition of a topic. Offsets are indices; `start` is the first one that retention has left."""
+
+    name: str
+    partition: int
+    start: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    _open: dict[Writes, int] = field(default_factory=dict)  # open transaction -> its first offset here
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Where the next record goes."""
+        return len(self.entries)
+
+    @property
+    def stable_end(self) -> int:
+        """How far readers of committed records get: the last stable offset."""
+        return min(self._open.values(), default=self.end)
+
+    def append(self, content: Record | Message | None, state: State = "there", writes: Writes | None = None) -> int:
+        """Write one entry, as part of a transaction if there is one; returns its offset."""
+        offset = self.end
+        entry = Entry(content, state if writes is None else "open")
+        self.entries.append(entry)
+        if writes is not None:
+            writes.entries.setdefault(self, []).append(entry)
+            self._open.setdefault(writes, offset)
+        self._tell()
+        return offset
+
+    def mark(self, writes: Writes, *, commit: bool) -> None:
+        """Write the marker that ends a transaction here."""
+        for entry in writes.entries.pop(self, ()):
+            entry.state = "there" if commit else "aborted"
+        self._open.pop(writes, None)
+        self.entries.append(Entry(None, "marker"))
+        self._tell()
+
+    def read(self, position: int, most: int) -> tuple[list[tuple[int, Entry]], int]:
+        """Committed records from `position` on, and the position behind what was looked at."""
+        found: list[tuple[int, Entry]] = []
+        stable = self.stable_end
+        while position < stable and len(found) < most:
+            entry = self.entries[position]
+            if entry.state == "there":
+                found.append((position, entry))
+            position += 1
+        return found, position
+
+    def on_more(self, call: Callable[[], None]) -> None:
+        """Call once when something is written, or a transaction ends."""
+        self._waiting.append(call)
+
+    def _tell(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()

@@ -1,0 +1,131 @@
+"""What will happen in a world, drawn from its seed: how it is set up, what is written, which faults come when. Data, so that it shrinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any, Literal
+
+from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.core.partitioner import partition_for
+from dispatcher.settings import Settings
+from tests.sim.callee import Manners
+from tests.sim.cluster import Broker
+
+WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted"]
+FaultKind = Literal[
+    "kill",
+    "freeze",
+    "terminate",
+    "join",
+    "expire",
+    "away",
+    "refuse",
+    "lose",
+    "slow",
+    "stall_poller",
+    "stall_publisher",
+    "stall_loop",
+    "trim",
+]
+FAULTS: tuple[FaultKind, ...] = (
+    *("kill", "freeze", "terminate", "join", "expire", "away", "refuse", "lose", "slow", "stall_poller", "stall_publisher", "stall_loop"),
+    "trim",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Something written to a request partition; `aborted` and `committed` are `count` records whose marker comes `seconds` later."""
+
+    at: float
+    partition: int
+    kind: WriteKind
+    seconds: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that happens to worker number `worker`, or to the cluster, for `seconds`."""
+
+    at: float
+    kind: FaultKind
+    worker: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole world before it runs. `starts`: when each worker begins."""
+
+    seed: int
+    broker: Broker
+    settings: Settings
+    manners: Manners
+    starts: tuple[float, ...]
+    writes: tuple[Write, ...]
+    faults: tuple[Fault, ...]
+    reply_max_bytes: int
+
+
+def draw(seed: int, **fixed: Any) -> Plan:
+    """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them."""
+    chance = Random(seed)
+    partitions = chance.randint(2, 4)
+    protocols: tuple[GroupProtocol, ...] = ("consumer", "consumer", "cooperative", "eager")
+    drawn = chance.choice(protocols)
+    protocol = fixed.pop("protocol", drawn)
+    broker = Broker(partitions, protocol, session_s=6.0, sweep_s=chance.choice((2.0, 10.0)))
+    span_s = chance.uniform(3, 12)
+    settings = _settings(chance, fixed)
+    starts = tuple(chance.uniform(0, 1.5) for _ in range(chance.randint(1, 3)))
+    writes = tuple(_write(chance, partitions, span_s) for _ in range(chance.randint(8, 35)))
+    faults = tuple(_fault(chance, len(starts), span_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6))))
+    manners = Manners(fails=chance.choice((0, 0.1, 0.5)), slow=chance.choice((0, 0.05, 0.2)), latency_s=chance.choice((0.02, 0.1, 0.4)))
+    large = 2000 if chance.random() < 0.2 else 1 << 30
+    return Plan(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large)
+
+
+def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
+    worker = {
+        "group": "sim",
+        "slot": "w",
+        "publishing": "exactly_once" if chance.random() < 0.7 else "at_least_once",
+        "drain_s": chance.choice((0.5, 3.0, 6.0)),
+        "transaction_timeout_s": chance.choice((1.0, 3.0, 10.0)),
+        "commit_interval_ms": chance.choice((0, 20, 200)),
+        "lane_buffer_max_records": chance.choice((2, 5, 4000)),
+        "inflight_max": chance.choice((1, 2, 1000)),
+        "wait_max_s": chance.choice((3.0, 600.0)),
+        **fixed,
+    }
+    return settings_of(tuple(sorted(worker.items())))
+
+
+@cache
+def settings_of(worker: tuple[tuple[str, Any], ...]) -> Settings:
+    """Make the settings of a worker's table; the rest is the same in every world."""
+    upstream = {"base_url": "http://127.0.0.1:1", "attempts_max": 3, "backoff_base_s": 0.2, "backoff_max_s": 1.0}
+    return Settings.model_validate({"topics": {"prefix": "sim"}, "worker": dict(worker), "upstreams": {"sample": upstream}})
+
+
+def _write(chance: Random, partitions: int, span_s: float) -> Write:
+    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted")
+    kind = chance.choices(kinds, (80, 4, 6, 6, 4))[0]
+    count = chance.randint(1, 3)
+    return Write(chance.uniform(0, span_s), chance.randrange(partitions), kind, chance.expovariate(2), count)
+
+
+def _fault(chance: Random, workers: int, span_s: float) -> Fault:
+    return Fault(
+        chance.uniform(0.5, span_s + 2), chance.choice(FAULTS), chance.randrange(workers), chance.choice((0.3, 1.0, 3.0, 7.0, 18.0))
+    )
+
+
+@cache
+def keys_of(partition: int, partitions: int) -> tuple[bytes, ...]:
+    """Give three keys that belong to a partition."""
+    found = (key for n in range(10_000) if partition_for(key := b"doc:%d" % n, partitions) == partition)
+    return next(found), next(found), next(found)

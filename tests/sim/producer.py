@@ -1,0 +1,247 @@
+"""A producer as confluent-kafka gives it to the worker's `Sink`, over the simulated cluster.
+
+As librdkafka does it: a call that runs out of time goes on in the background, and the same call again waits for the same end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from dispatcher.core.record import Message
+from tests.sim.cluster import REPLIES, Cluster, Wire
+from tests.sim.consumer import GroupMetadata
+from tests.sim.faults import abortable, fatal, plain, timed_out
+from tests.sim.logs import Log
+from tests.sim.process import Killed, Process
+
+Report = Callable[[KafkaError | None, Any], None]
+BATCH_MAX = 16
+# How long the library waits before it asks again where the coordinator still writes the last transaction's markers.
+BUSY_S = 0.01
+
+
+@dataclass(slots=True)
+class _Written:
+    """A message that waits for its delivery."""
+
+    message: Message
+    report: Report
+
+
+@dataclass(slots=True)
+class _Operation:
+    """A call on its way; it goes on when its caller has stopped waiting."""
+
+    what: str
+    result: object = None
+    has_ended: bool = False
+
+    def end(self, result: object) -> None:
+        self.result, self.has_ended = result, True
+
+
+class Producer:
+    """Owned by the publisher's thread. With a `name` it is transactional."""
+
+    def __init__(self, process: Process, cluster: Cluster, name: str | None, timeout_s: float) -> None:
+        self._process = process
+        self._cluster = cluster
+        self._wire = Wire(cluster, process)
+        self._name = name
+        self._timeout_s = timeout_s
+        self._epoch = -1
+        self._fatal: KafkaError | None = None
+        self._failed: KafkaError | None = None  # what makes the transaction in hand worth nothing but an abort
+        self._operation: _Operation | None = None
+        self._lanes: dict[Log, deque[_Written]] = {}
+        self._sending: dict[Log, int] = {}  # messages on their way
+        self._reports: deque[Callable[[], None]] = deque()
+        self._round = 0
+        self._purged = False
+        self._in_transaction = False
+
+    # --- as the worker calls it -----------------------------------------------------------------------------------------------------
+
+    def init_transactions(self, timeout: float) -> None:
+        def asked(operation: _Operation) -> None:
+            name = self._name or ""
+            self._ask_until_free(lambda: self._cluster.transactions.init(name, self._timeout_s), operation)
+
+        self._epoch = self._wait("init", asked, timeout)
+
+    def begin_transaction(self) -> None:
+        self._check()
+        if self._operation is not None or self._in_transaction:
+            raise KafkaException(plain(KafkaError._STATE))
+        self._failed = None
+        self._in_transaction = True
+
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, report: Report, headers: list[Any]) -> None:
+        self._check()
+        if self._name is not None and not self._in_transaction:
+            raise KafkaException(plain(KafkaError._STATE))
+        log = self._cluster.logs.get((topic, partition))
+        if log is None:
+            raise KafkaException(plain(KafkaError._UNKNOWN_PARTITION))
+        message = Message(topic, partition, key, value, tuple(headers))
+        self._lanes.setdefault(log, deque()).append(_Written(message, report))
+        self._process.after(self._process.latency(), self._send, log, self._round)
+
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], group: GroupMetadata | None, timeout: float) -> None:
+        to = {part.partition: (part.offset, part.metadata or "") for part in offsets}
+
+        def asked(operation: _Operation) -> None:
+            assert group is not None
+            check = partial(self._cluster.check_commit, group.member, group.epoch, transactional=True)
+            name, epoch = self._name or "", self._epoch
+            self._ask_until_free(lambda: self._cluster.transactions.propose(name, epoch, to, check), operation)
+
+        self._wait("send_offsets", asked, timeout)
+
+    def commit_transaction(self, timeout: float) -> None:
+        self._wait("commit", self._commit, timeout)
+        self._in_transaction = False
+
+    def abort_transaction(self, timeout: float) -> None:
+        self._wait("abort", self._abort, timeout)
+        self._in_transaction = False
+        self._failed = None
+
+    def flush(self, timeout: float) -> int:
+        self._check(fatal_too=False)
+        self._process.thread.wait(timeout, lambda: not self._undelivered())
+        self.poll(0)
+        return self._undelivered()
+
+    def poll(self, _: float) -> int:
+        """Make the reports that are due."""
+        while self._reports:
+            self._reports.popleft()()
+        return 0
+
+    def purge(self) -> None:
+        self._drop()
+        self._purged = True
+
+    # --- operations -----------------------------------------------------------------------------------------------------------------
+
+    def _wait(self, what: str, start: Callable[[_Operation], None], timeout: float) -> Any:
+        self._check()
+        if self._failed is not None and what not in {"abort", "init"}:
+            raise KafkaException(self._failed)
+        operation = self._operation
+        if operation is None:
+            operation = self._operation = _Operation(what)
+            start(operation)
+        elif operation.what != what:
+            raise KafkaException(plain(KafkaError._CONFLICT))
+        self._process.thread.wait(timeout, lambda: operation.has_ended)
+        self.poll(0)
+        if not operation.has_ended:
+            raise timed_out()
+        self._operation = None
+        if isinstance(operation.result, KafkaError):
+            self._note(operation.result)
+            raise KafkaException(operation.result)
+        return operation.result
+
+    def _note(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = error
+        elif error.txn_requires_abort():
+            self._failed = error
+
+    def _ask_until_free(self, request: Callable[[], object], operation: _Operation) -> None:
+        """Ask; again while the coordinator is busy, or away."""
+
+        def answered(result: object) -> None:
+            if isinstance(result, KafkaError) and result.retriable() and not self._purged:
+                self._process.after(BUSY_S * (1 + self._process.chance.random()), self._ask_until_free, request, operation)
+            else:
+                operation.end(result)
+
+        self._wire.ask(request, answered, lambda: not self._purged)
+
+    def _commit(self, operation: _Operation) -> None:
+        """Everything is delivered first."""
+        if self._fatal is not None or self._failed is not None:
+            operation.end(self._fatal or self._failed)
+        elif self._undelivered():
+            self._process.after(0.002, self._commit, operation)
+        else:
+            self._ask_until_free(partial(self._cluster.transactions.end, self._name or "", self._epoch, commit=True), operation)
+
+    def _abort(self, operation: _Operation) -> None:
+        """What waits is dropped; what is on its way is waited for, so that it does not come after the end."""
+        for log, lane in self._lanes.items():
+            while len(lane) > self._sending.get(log, 0):
+                lane.pop()
+        if self._undelivered() and self._fatal is None:
+            self._process.after(0.002, self._abort, operation)
+        else:
+            self._ask_until_free(partial(self._cluster.transactions.end, self._name or "", self._epoch, commit=False), operation)
+
+    def _check(self, *, fatal_too: bool = True) -> None:
+        if not self._process.alive:
+            raise Killed
+        if self._fatal is not None and fatal_too:
+            raise KafkaException(self._fatal)
+
+    # --- deliveries -----------------------------------------------------------------------------------------------------------------
+
+    def _undelivered(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())
+
+    def _drop(self) -> None:
+        self._lanes.clear()
+        self._sending.clear()
+        self._round += 1
+
+    def _send(self, log: Log, round_: int) -> None:
+        lane = self._lanes.get(log)
+        if not lane or log in self._sending or round_ != self._round:
+            return
+        batch = [lane[i] for i in range(min(len(lane), self._process.chance.randint(1, BATCH_MAX)))]
+        self._sending[log] = len(batch)
+        messages = [written.message for written in batch]
+        name, epoch, cluster = self._name, self._epoch, self._cluster
+        appended = False
+
+        def request() -> KafkaError | None:
+            nonlocal appended
+            if any(message.topic == REPLIES and message.size_bytes > cluster.reply_max_bytes for message in messages):
+                return plain(KafkaError.MSG_SIZE_TOO_LARGE)
+            if appended:  # sent again: an idempotent producer's batch is taken once
+                return None
+            if name is not None:
+                cluster.transactions.write(name, epoch, log, messages)
+            else:
+                for message in messages:
+                    cluster.published(log, log.append(message), message)
+            appended = True
+            return None
+
+        self._wire.ask(request, lambda error: self._sent(log, round_, batch, error), lambda: round_ == self._round)
+
+    def _sent(self, log: Log, round_: int, batch: list[_Written], error: KafkaError | None) -> None:
+        if round_ != self._round:
+            return
+        del self._sending[log]
+        if error is not None and error.retriable():
+            self._process.after(BUSY_S, self._send, log, round_)
+            return
+        if error is not None and self._name is not None:
+            self._note(error if error.fatal() else abortable(error.code()))
+        if error is not None and error.fatal():
+            error = fatal(error.code())
+        lane = self._lanes[log]
+        for written in batch:
+            lane.popleft()
+            self._reports.append(partial(written.report, error, None))
+        self._send(log, round_)

@@ -1,0 +1,64 @@
+"""The worker in simulated worlds: 2,000 seeds of this commit, and what the simulator itself must be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.__main__ import told
+from tests.sim.plan import FAULTS, draw
+from tests.sim.seeds import TEST_RUN, first_seed, run_seeds
+from tests.sim.shrink import shrink
+from tests.sim.world import World, run
+
+ROOT = Path(__file__).parents[2]
+# What a run of many worlds must have met, else it proves little: every fault, and the worker's rarer ways.
+RARE = (
+    *("lost", "drain_expired", "died", "positions_unsettled", "epoch_refused", "bug"),
+    *("transaction_failed", "send_offsets_failed", "commit_failed", "abort_failed", "open_failed", "produce_failed"),
+)
+
+
+def test_no_world_of_this_commit_breaks_a_guarantee() -> None:
+    """2,000 seeds from the commit's hash: every guarantee holds in each, and every fault and rare way was met."""
+    tally, failures = run_seeds(first_seed(), TEST_RUN, 2)
+    assert not failures, "\n".join(told(failure) for failure in failures[:3])
+    assert [] == [name for name in (*FAULTS, *RARE) if not tally[name]]
+
+
+def test_the_same_seed_is_the_same_world() -> None:
+    """Two processes with different hash seeds trace the same world, event by event."""
+    command = [sys.executable, "-m", "tests.sim", "--seed", "11"]
+    traces = {
+        subprocess.run(command, cwd=ROOT, env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, check=True).stdout
+        for seed in ("1", "2")
+    }
+    assert 1 == len(traces)
+    assert 10_000 < len(traces.pop())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_settings_can_be_fixed(seed: int) -> None:
+    """A plan takes what it is told and draws the rest."""
+    plan = draw(seed, protocol="eager", publishing="at_least_once")
+    assert ("eager", "at_least_once") == (plan.broker.protocol, plan.settings.worker.publishing)
+
+
+def test_a_failing_plan_shrinks_to_what_matters() -> None:
+    """Of a whole plan only the one write and the one fault are left that make it fail."""
+    plan = next(plan for plan in map(draw, range(1000)) if any(f.kind == "freeze" for f in plan.faults) and len(plan.faults) > 3)
+    left = shrink(plan, lambda plan: any(f.kind == "freeze" for f in plan.faults) and any(w.kind == "request" for w in plan.writes))
+    assert ["freeze"] == [fault.kind for fault in left.faults]
+    assert ["request"] == [write.kind for write in left.writes]
+
+
+def test_a_broken_promise_is_told_with_its_seed() -> None:
+    """A world whose events break a promise has findings, and the report names the command that shows it."""
+    plan = draw(3)
+    world = World(plan)
+    world.cluster.positions.commit({0: (5, "")})
+    assert any("CommitAfterAcknowledgement" in finding for finding in world.run().findings)
+    assert [] == run(plan).findings

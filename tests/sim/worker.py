@@ -1,0 +1,203 @@
+"""A worker process of a simulated world: the product's poller, engine and publisher, with what is outside of them replaced."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from random import Random
+from typing import Any
+
+from dispatcher.adapters.kafka.sink import STEP_S, Sink
+from dispatcher.adapters.kafka.source import Source
+from dispatcher.core.request import Decoder
+from dispatcher.errors import BrokerError
+from dispatcher.settings import Settings
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.letters import Command, Stop
+from dispatcher.worker.poller import Poller
+from dispatcher.worker.publisher import Publisher
+from tests.guarantees.events import Crashed
+from tests.sim.callee import Callee
+from tests.sim.cluster import DEAD_LETTERS, REPLIES, REQUESTS, Cluster
+from tests.sim.consumer import Consumer
+from tests.sim.process import Process, ProcessClock
+from tests.sim.producer import Producer
+
+TOPIC_ID = bytes(range(16))
+TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
+MIB = 1024 * 1024
+LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB}
+
+
+class SimulatedSink(Sink):
+    """The product's sink over a simulated producer."""
+
+    def __init__(self, settings: Settings, transactional_id: str | None, process: Process, cluster: Cluster) -> None:
+        super().__init__(settings, transactional_id, LIMITS)
+        self._process = process
+        self._cluster = cluster
+        self._outsider: Any = Consumer(process, cluster, lambda: False)
+
+    def open(self) -> None:
+        """As `Sink.open`."""
+        self.close()
+        producer = Producer(self._process, self._cluster, self._id, self._settings.worker.transaction_timeout_s)
+        self._producer: Any = producer
+        if self._id is not None:
+            self._step(partial(producer.init_transactions, STEP_S))
+
+    def limits(self) -> dict[str, int] | None:
+        """As `Sink.limits`: what the topics take now; None where the cluster cannot be asked."""
+        self._process.thread.wait(self._process.latency())
+        if self._process.now < self._cluster.away_until:
+            return None
+        return LIMITS | {REPLIES: self._cluster.reply_max_bytes}
+
+
+class Parts:
+    """The classes that a worker is made of; a planted fault replaces one."""
+
+    poller = Poller
+    engine = Engine
+    publisher = Publisher
+    sink = SimulatedSink
+
+
+class Ear:
+    """Log and observer in one: counts what is said, and keeps it where it is to be shown."""
+
+    def __init__(self, worker: str, process: Process, tally: Counter[str], trace: list[str] | None) -> None:
+        self._worker = worker
+        self._process = process
+        self._tally = tally
+        self._trace = trace
+
+    def info(self, event: str, **fields: object) -> None:
+        """Hear of an event."""
+        if not self._process.alive:
+            return
+        self._tally[event] += 1
+        if self._trace is not None:
+            self._trace.append(f"{self._process.now:9.3f} {self._worker} {event} {fields}")
+
+    warning = info
+
+    def publish_failed(self, what: str, name: str) -> None:
+        """Hear of a step that failed."""
+        self.info(f"{what}_failed", name=name)
+
+    def bug(self, error: BaseException, where: str) -> None:
+        """Hear of the adapter's bugs that the callee plays."""
+        self.info("bug", error=str(error), where=where)
+
+    def settled(self, outcome: Any, *, misplaced: bool) -> None:
+        """Hear of an outcome."""
+        if self._trace is not None:
+            record = outcome.record
+            self.info("settled", at=(record.partition, record.offset), position=outcome.position, misplaced=misplaced)
+
+    def acknowledged(self, partition: Any, outcome: Any) -> None:
+        """Hear of an outcome that is published."""
+        if self._trace is not None:
+            self.info("acknowledged", partition=partition.owner, position=outcome.position)
+
+    def heard(self, *_: object) -> None:
+        """Hear of anything else."""
+
+    started = answered = assigned = measured = gone = heard
+
+
+class Worker:
+    """One process, as `dispatcher.worker.process.Worker` makes and ends it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        callee: Callee,
+        settings: Settings,
+        name: str,
+        parts: type[Parts],
+        chance: Random,
+        tally: Counter[str],
+        trace: list[str] | None,
+        ended: Callable[[Worker, BaseException | None], None],
+    ) -> None:
+        self.settings = settings
+        self.process = process = Process(cluster.schedule, chance, name, self._broken)
+        self._cluster = cluster
+        self._ended = ended
+        self._error: BaseException | None = None
+        self._running = 2
+        self.terminated = False
+        self.ear = Ear(name, process, tally, trace)
+        clock = ProcessClock(process)
+        self._to_poller: SimpleQueue[Command] = SimpleQueue()
+        self._to_publisher: SimpleQueue[object] = SimpleQueue()
+        decoder = Decoder(settings, TOPIC_ID_TEXT, cluster.setup.partitions, {REPLIES: cluster.setup.partitions})
+        # The loop is handed over as the running one, since that is what the engine asks for.
+        asyncio._set_running_loop(process.loop)
+        try:
+            http = callee.engine(process)
+            self.engine = parts.engine(decoder, http, self._to_poller, self._to_publisher, self.ear, clock, chance.random)
+        finally:
+            asyncio._set_running_loop(None)
+        consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())
+        source = Source(consumer, REQUESTS, incremental=cluster.setup.protocol != "eager")
+        common = (process.post,)
+        self.poller = parts.poller(
+            *(settings.worker, TOPIC_ID, cluster.setup.partitions, source, self.engine, *common),
+            *(self._to_poller, self._to_publisher, clock, self.ear, self._die),
+        )
+        transactional_id = f"{settings.worker.group}-{settings.worker.slot}" if settings.worker.publishing == "exactly_once" else None
+        sink = parts.sink(settings, transactional_id, process, cluster)
+        self.publisher = parts.publisher(
+            *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
+            *(lambda: self.poller.snapshot, self.ear, clock),
+        )
+        process.start("poller", self.poller.run, self._poller_ended)
+        process.start("publisher", self.publisher.run, self._publisher_ended)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        if not self.terminated:
+            self.terminated = True
+            self.process.after(0, self._to_poller.put, Stop())
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.process.alive:
+            self._cluster.tell(Crashed(self.process.name))
+            self.process.kill()
+
+    def _die(self, message: str) -> None:
+        self.ear.info("died", message=message)
+        self._gone(None)
+
+    def _broken(self, error: BaseException) -> None:
+        """Something raised on the event loop, which nothing may."""
+        self._gone(error)
+
+    def _poller_ended(self, error: BaseException | None) -> None:
+        self._error = self._error or error
+        self._to_publisher.put(Stop())
+        self._one_less()
+
+    def _publisher_ended(self, error: BaseException | None) -> None:
+        self._error = self._error or error
+        self._to_poller.put(Stop(drain=False))
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._running -= 1
+        if not self._running:
+            self._gone(self._error, orderly=self._error is None)
+
+    def _gone(self, error: BaseException | None, *, orderly: bool = False) -> None:
+        if isinstance(error, BrokerError):
+            self.ear.info("gave_up", message=error.message)
+        self._cluster.tell(Crashed(self.process.name, orderly=orderly))
+        self._cluster.schedule.after(0, self._ended, self, error)
+        self.process.kill()

@@ -1,0 +1,226 @@
+"""A simulated world: runs a plan, lets everything settle, and has it judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from dispatcher.core.record import Record
+from dispatcher.errors import BrokerError
+from dispatcher.settings import Settings
+from tests.guarantees.events import Ended, Event, Submitted, Unreadable
+from tests.guarantees.judges import findings, judges
+from tests.sim.callee import Callee
+from tests.sim.cluster import Cluster, request_record
+from tests.sim.logs import Log, Writes
+from tests.sim.plan import Fault, Plan, Write, keys_of
+from tests.sim.schedule import Schedule
+from tests.sim.worker import Parts, Worker
+
+# What the promise allows beside session timeout, transaction timeout and sweep: joins, back-offs, slow answers, one call of a request.
+SETTLING_S, CALL_S = 40.0, 1.5
+# A world that is done runs on for so long, since what comes late must do no harm.
+AFTER_S = 3.0
+CHECK_STEPS = 64
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a world."""
+
+    findings: list[str]
+    tally: Counter[str]
+    lasted_s: float
+    steps: int
+    trace: list[str] = field(default_factory=list)
+
+
+class World:
+    """Built from a plan; `parts` are the classes that its workers are made of."""
+
+    def __init__(self, plan: Plan, parts: type[Parts] = Parts, *, traced: bool = False) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._chance = Random(plan.seed + 1)
+        self.schedule = Schedule(self._chance)
+        self.trace: list[str] | None = [] if traced else None
+        self.tally: Counter[str] = Counter()
+        self._judges = judges(plan.settings.worker.publishing)
+        self._errors: list[str] = []
+        self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
+        self.cluster.reply_max_bytes = plan.reply_max_bytes
+        self.callee = Callee(plan.manners, self.tell)
+        self.workers: dict[int, Worker] = {}
+        self._incarnations: Counter[int] = Counter()
+        self._quiet = False
+        self._written = 0
+
+    def tell(self, event: Event) -> None:
+        """Something happened: all guarantees see it."""
+        if self.trace is not None:
+            self.trace.append(f"{self.schedule.now:9.3f} {event}")
+        for judge in self._judges:
+            judge.see(event)
+
+    def run(self) -> Result:
+        """Run it to its end."""
+        plan, schedule = self._plan, self.schedule
+        for number, at in enumerate(plan.starts):
+            schedule.after(at, self.start, number)
+        for write in plan.writes:
+            schedule.after(write.at, self._write, write)
+        for fault in plan.faults:
+            schedule.after(fault.at, self._happen, fault)
+        schedule.run(max([*plan.starts, *(write.at + write.seconds for write in plan.writes), *(f.at + f.seconds for f in plan.faults)]))
+        self._end_faults()
+        worker = plan.settings.worker
+        bound_s = plan.broker.session_s + worker.transaction_timeout_s + plan.broker.sweep_s + worker.drain_s
+        schedule.run(schedule.now + bound_s + SETTLING_S + self._written * CALL_S, self._is_settled)
+        schedule.run(schedule.now + AFTER_S)
+        for (topic, n), log in self.cluster.logs.items():
+            if log.stable_end < log.end:
+                self.tell(Unreadable(log.name))
+            if topic.endswith("requests"):
+                self.tell(Ended(n, log.end))
+        for one in list(self.workers.values()):
+            one.process.kill()
+        return Result(self._errors + findings(self._judges), self.tally, schedule.now, schedule.steps, self.trace or [])
+
+    # --- workers --------------------------------------------------------------------------------------------------------------------
+
+    def start(self, number: int) -> None:
+        """Start worker `number`, unless it runs."""
+        if number in self.workers:
+            return
+        self._incarnations[number] += 1
+        settings = _with_slot(self._plan.settings, f"w{number}")
+        name = f"w{number}.{self._incarnations[number]}"
+        if self.trace is not None:
+            self.trace.append(f"{self.schedule.now:9.3f} {name} starts")
+        chance = Random(self._chance.random())
+        self.workers[number] = Worker(self.cluster, self.callee, settings, name, self._parts, chance, self.tally, self.trace, self._ended)
+
+    def _ended(self, worker: Worker, error: BaseException | None) -> None:
+        number = next(n for n, one in self.workers.items() if one is worker)
+        del self.workers[number]
+        if isinstance(error, BrokerError) and "not in the log" in error.message and self.tally["trim"]:
+            self.tally["stopped_by_trim"] += 1
+        elif error is not None:
+            self._errors.append(f"{worker.process.name} ended with {type(error).__name__}: {error}")
+            raise error
+        self._restart(number)
+
+    def _restart(self, number: int) -> None:
+        self.schedule.after(self._chance.uniform(0.2, 5), self.start, number)
+
+    # --- what is planned ------------------------------------------------------------------------------------------------------------
+
+    def _write(self, write: Write) -> None:
+        log = self.cluster.request_log(write.partition)
+        if write.kind in {"request", "malformed"}:
+            for _ in range(write.count):
+                self._submit(log, write)
+        elif write.kind == "compacted":
+            log.append(None, "compacted")
+        else:
+            writes = Writes()
+            offsets = [log.append(self._record(log, write), writes=writes) for _ in range(write.count)]
+            self.schedule.after(write.seconds, self._mark, log, writes, offsets, write.kind == "committed")
+
+    def _mark(self, log: Log, writes: Writes, offsets: list[int], commit: bool) -> None:  # noqa: FBT001 - an action of the schedule
+        log.mark(writes, commit=commit)
+        for offset in offsets if commit else ():
+            self._submitted(log, offset)
+
+    def _submit(self, log: Log, write: Write) -> None:
+        self._submitted(log, log.append(self._record(log, write)))
+
+    def _submitted(self, log: Log, offset: int) -> None:
+        self._written += 1
+        self.tell(Submitted(log.partition, offset))
+
+    def _record(self, log: Log, write: Write) -> Record:
+        key = self._chance.choice(keys_of(log.partition, self._plan.broker.partitions))
+        value = b"{" if write.kind == "malformed" else b'{"upstream":"sample"}'
+        return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
+
+    def _happen(self, fault: Fault) -> None:
+        self.tally[fault.kind] += 1
+        if self.trace is not None:
+            self.trace.append(f"{self.schedule.now:9.3f} FAULT {fault}")
+        until = self.schedule.now + fault.seconds
+        cluster = self.cluster
+        match fault.kind:
+            case "away":
+                cluster.away_until = until
+            case "refuse":
+                cluster.refusing_until = until
+            case "lose":
+                cluster.losing_until = until
+            case "slow":
+                cluster.slow_until = until
+            case "trim":
+                for n in range(self._plan.broker.partitions):
+                    cluster.request_log(n).start = cluster.positions.position(n)
+            case "join":
+                self.start(10 + fault.worker)
+            case _:
+                if (worker := self.workers.get(fault.worker)) is not None:
+                    self._strike(worker, fault, until)
+
+    def _strike(self, worker: Worker, fault: Fault, until: float) -> None:
+        process = worker.process
+        match fault.kind:
+            case "kill":
+                worker.kill()
+                del self.workers[fault.worker]
+                self._restart(fault.worker)
+            case "freeze":
+                process.freeze()
+                self.schedule.after(fault.seconds, process.thaw)
+            case "terminate":
+                worker.terminate()
+            case "expire":
+                self.cluster.group.expire(process.name)
+            case "stall_loop":
+                process.loop.stalled_until = until
+            case _:
+                for thread in process.threads:
+                    if thread.name == fault.kind.removeprefix("stall_"):
+                        thread.stalled_until = until
+
+    def _end_faults(self) -> None:
+        self.callee.quiet = True
+        cluster = self.cluster
+        cluster.away_until = cluster.refusing_until = cluster.losing_until = cluster.slow_until = 0.0
+        if self.trace is not None:
+            self.trace.append(f"{self.schedule.now:9.3f} the faults are over")
+
+    def _is_settled(self) -> bool:
+        if self.schedule.steps % CHECK_STEPS:
+            return False
+        return all(
+            log.stable_end == log.end and (not topic.endswith("requests") or self.cluster.positions.position(n) == log.end)
+            for (topic, n), log in self.cluster.logs.items()
+        )
+
+
+def _with_slot(settings: Settings, slot: str) -> Settings:
+    return settings.model_copy(update={"worker": settings.worker.model_copy(update={"slot": slot})})
+
+
+Runner = Callable[[Plan], Result]
+
+
+def run(plan: Plan, parts: type[Parts] = Parts, *, traced: bool = False) -> Result:
+    """Run one world. What the product raises where it must not is a finding."""
+    world = World(plan, parts, traced=traced)
+    try:
+        return world.run()
+    except Exception as error:  # noqa: BLE001 - judged, whatever it is
+        for worker in list(world.workers.values()):
+            worker.process.kill()
+        finding = f"raised: {type(error).__name__}: {error}"
+        return Result([finding], world.tally, world.schedule.now, world.schedule.steps, world.trace or [])
