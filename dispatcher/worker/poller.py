@@ -71,6 +71,8 @@ class _Joining:
 
     found: Committed | None
     held: list[Record] = field(default_factory=list)
+    held_bytes: int = 0
+    is_full: bool = False
     end: int | None = None
 
 
@@ -276,6 +278,8 @@ class Poller:
 
     def _go_live(self, partition: int, owner: Owner, position: int) -> None:
         joining = self._joining.pop(partition)
+        if joining.is_full:
+            self._source.resume(partition)
         self._live[partition] = owner
         self._refresh()
         self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
@@ -291,8 +295,7 @@ class Poller:
             if (owner := self._live.get(n)) is not None:
                 records.setdefault(owner, []).append(record)
             elif (joining := self._joining.get(n)) is not None:
-                joining.held.append(record)
-                joining.end = None
+                self._hold(joining, record)
         ends: dict[Owner, int] = {}
         for n, offset in batch.ends:
             if (owner := self._live.get(n)) is not None:
@@ -301,6 +304,16 @@ class Poller:
                 joining.end = offset
         if (records or ends) and not self._stopping:
             self._post(self._engine.delivered, records, ends)
+
+    def _hold(self, joining: _Joining, record: Record) -> None:
+        """Keep a record until its partition goes live; as many as a lane would, since the coordinator may be away for long."""
+        joining.held.append(record)
+        joining.held_bytes += record.size_bytes
+        joining.end = None
+        room = self._settings
+        if not joining.is_full and (len(joining.held) >= room.lane_buffer_max_records or joining.held_bytes >= room.lane_buffer_max_bytes):
+            joining.is_full = True
+            self._source.pause(record.partition)
 
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""

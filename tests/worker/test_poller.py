@@ -1,0 +1,110 @@
+"""The poller: what it does while a partition is ours and no record of it may be handed over yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from queue import SimpleQueue
+
+from dispatcher.adapters.kafka.source import Batch, Committed, Duties
+from dispatcher.adapters.logs import logger
+from dispatcher.core.outcome import Owner
+from dispatcher.core.record import Record
+from dispatcher.settings import WorkerSettings
+from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.letters import Command
+from dispatcher.worker.poller import Poller
+
+BATCH, ROOM = 5, 20
+
+
+class Log:
+    """A source of one partition without an end; `refused` is what the broker says to the commit that raises the epoch."""
+
+    def __init__(self) -> None:
+        self.refused: str | None = "NOT_COORDINATOR"
+        self.read = 0
+        self.paused = False
+
+    def subscribe(self, duties: Duties) -> None:
+        duties.on_assigned([0])
+
+    def poll(self, timeout_s: float) -> Batch:
+        del timeout_s
+        if self.paused:
+            return Batch()
+        begin, self.read = self.read, self.read + BATCH
+        return Batch([Record("requests", 0, offset, b"doc:1", b"{}") for offset in range(begin, self.read)])
+
+    def assign(self, positions: dict[int, int | None]) -> None:
+        assert {0: 0} == positions
+
+    def unassign(self, partitions: Iterable[int]) -> None: ...
+    def seek(self, partition: int, position: int) -> None: ...
+
+    def pause(self, partition: int) -> None:
+        self.paused = partition == 0
+
+    def resume(self, partition: int) -> None:
+        self.paused = partition != 0
+
+    def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
+        del timeout_s
+        return {n: Committed(0, None) for n in partitions}
+
+    def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]:
+        return dict.fromkeys(positions, self.refused)
+
+    def group(self) -> object:
+        return "member"
+
+    def log_ends(self, partitions: list[int]) -> dict[int, int]:
+        return dict.fromkeys(partitions, self.read)
+
+    def is_member(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+
+class Engine:
+    """Takes in what the poller posts."""
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def assigned(self, owner: Owner, position: int) -> None: ...
+    def revoke(self, owners: frozenset[Owner]) -> None: ...
+    def abandon(self, owners: frozenset[Owner]) -> None: ...
+    def measured(self, ends: dict[Owner, int]) -> None: ...
+
+    def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None:
+        del ends
+        self.offsets += [record.offset for batch in records.values() for record in batch]
+
+
+def test_records_of_a_partition_that_cannot_go_live_are_bounded_and_all_delivered_in_the_end() -> None:
+    """A coordinator that is away for long while the partition's leader answers costs one lane's buffer of memory, and no record."""
+    log, engine = Log(), Engine()
+    mailbox: SimpleQueue[Command] = SimpleQueue()
+    poller = Poller(
+        WorkerSettings(lane_buffer_max_records=ROOM),
+        bytes(16),
+        1,
+        log,
+        engine,
+        lambda function, *args: function(*args),
+        mailbox,
+        SimpleQueue(),
+        SystemClock(),
+        logger(),
+        lambda _: None,
+    )
+    log.subscribe(poller)
+    for _ in range(10 * ROOM):
+        poller.step()
+    assert ROOM <= log.read < ROOM + BATCH
+    log.refused = None
+    for _ in range(3):
+        poller.step()
+    assert log.read > ROOM + BATCH, "it is read on"
+    assert list(range(log.read)) == engine.offsets
