@@ -112,7 +112,8 @@ class ExactlyOnce:
         self._began = self._steps.clock.now().mono
         self._steps.insist("begin", self._sink.begin, owners)
         self._sink.produce(messages_of(pending))
-        if self._sink.undelivered:
+        # A fatal error shows again in the next step, with what it means.
+        if any(failure.kind != "fatal" for failure in self._sink.undelivered):
             raise NotTaken
         positions = {owner.partition: to for owner, to in positions_of(pending, self._topic_id, self._number).items()}
         self._steps.insist("send_offsets", lambda: self._sink.send_offsets(positions, snapshot.group), owners)

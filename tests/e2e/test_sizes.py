@@ -41,9 +41,13 @@ class Sender:
         """Send values, in this order, and wait for their acknowledgement."""
         key = key_on(partition, self._topics.partitions)
         failed: list[object] = []
+
+        def note(error: object, _: object) -> None:
+            failed.extend(() if error is None else (error,))
+
         for value in values:
-            pairs = list(headers.items())
-            self._producer.produce(self._topics.requests, value, key, partition, lambda e, _: e and failed.append(e), headers=pairs)
+            pairs: list[tuple[str, str | bytes | None]] = list(headers.items())
+            self._producer.produce(self._topics.requests, value, key, partition, note, headers=pairs)
         assert self._producer.flush(60) == 0
         assert not failed
 
@@ -61,10 +65,12 @@ def by_offset(records: list[Record], name: str = "dispatcher-request-offset") ->
 
 
 def letters_by_offset(records: list[Record]) -> dict[tuple[int, int], Record]:
+    """Index dead letters."""
     return by_offset(records, ERRORS + "offset")
 
 
 def value(record: Record) -> dict[str, Any]:
+    """Parse a reply."""
     parsed: dict[str, Any] = orjson.loads(record.value or b"")
     return parsed
 
@@ -75,10 +81,12 @@ def ending(record: Record) -> tuple[str, str | None]:
 
 
 def reason(letter: Record) -> str:
+    """Give the reason of a dead letter."""
     return header(letter, ERRORS + "reason")
 
 
 def assert_committed(set_up: Stage) -> None:
+    """Everything is committed, or will be in a moment."""
     eventually(lambda: (found := set_up.positions())[0] == found[1], 30, "committed == end")
 
 
@@ -167,6 +175,22 @@ def test_topics_that_take_less_than_the_settings_say(settings: SettingsFactory, 
         assert all(letter.value == bad for letter in letters.values() if reason(letter) == "malformed")
         assert_hashed(letters[1, many], large_bad)
         assert set_up.witness()["calls"] == 2 * many + 1 + before
+
+
+@pytest.mark.parametrize("publishing", MODES)
+def test_what_the_producer_refuses_is_not_committed_without_it(settings: SettingsFactory, tmp_path: Path, publishing: str) -> None:
+    """A topic that takes more than our producer sends: the letter is cut as if the topic took less, and is never left out."""
+    huge = bytes(20_000_000)
+    with stage(settings, tmp_path, partitions=1, worker={"publishing": publishing}) as set_up:
+        letters = set_up.settings.topics.dead_letters
+        operator.limit(set_up.settings, letters, 50 * MIB)
+        Sender(set_up.settings).send(0, huge, numbered(1))
+        set_up.worker()
+        replies = by_offset(set_up.replies().await_count(2))
+        assert_committed(set_up)
+        assert [ending(replies[0, offset]) for offset in (0, 1)] == [("dead", "too_large"), ("ok", None)]
+        (letter,) = set_up.replies(letters).await_count(1)
+        assert_hashed(letter, huge)
 
 
 @pytest.mark.parametrize("publishing", MODES)
