@@ -1,6 +1,6 @@
 """One frozen settings model: every limit of the product, with its unit in the name and the reason for its value.
 
-How values get here (flag > `-X` > environment > file > default) is `load` in `dispatcher/adapters/config.py`; this module only
+How values get here (flag > `-X` > environment > file > default) is `load` in `dispatcher/adapters/config`; this module only
 says what exists, what it may be, and which values contradict each other. Secrets are `SecretStr`: they do not print.
 """
 
