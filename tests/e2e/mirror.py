@@ -11,7 +11,10 @@ from typing import Any
 
 
 class _Mirror(BaseHTTPRequestHandler):
-    """`/200`, `/400`, `/429`: that status, with the request's headers (names in lower case) as body and Authorization as a header; `/hang`: nothing."""
+    """`/200`, `/400`, `/429`: that status, with the request's headers as body and Authorization as a header; `/hang`: nothing.
+
+    Names of headers are in lower case.
+    """
 
     protocol_version = "HTTP/1.1"
 

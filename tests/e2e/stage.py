@@ -162,12 +162,15 @@ class Stage:
         upstreams = {"sample": sample} | sections.pop("upstreams", {})
         self.settings = factory(upstreams=upstreams, **sections)
 
-    def worker(self, *, fault: tuple[str, int] | None = None, **settings: Any) -> Worker:
-        """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction."""
+    def worker(self, *, fault: tuple[str, int] | None = None, broker: str | None = None, **settings: Any) -> Worker:
+        """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction.
+
+        `broker` is an address to use in place of the stage's.
+        """
         self._workers += 1
         name = f"worker{self._workers}"
         config = self.folder / f"{name}.json.toml"
-        config.write_text(self._config({"slot": f"{self.settings.topics.prefix}-{name}", "http_port": 0} | settings))
+        config.write_text(self._config(broker, {"slot": f"{self.settings.topics.prefix}-{name}", "http_port": 0} | settings))
         program = ["-m", "dispatcher", "--config", str(config), "worker"]
         if fault is not None:
             program = ["-m", "tests.e2e.faulty", fault[0], str(fault[1]), str(config)]
@@ -233,8 +236,9 @@ class Stage:
         for child in reversed(self._children):
             child.close()
 
-    def _config(self, worker: Mapping[str, Any]) -> str:
+    def _config(self, broker: str | None, worker: Mapping[str, Any]) -> str:
         settings = self.settings.model_dump(mode="json", exclude_defaults=True)
+        settings["kafka"]["bootstrap_servers"] = broker or settings["kafka"]["bootstrap_servers"]
         settings["worker"] = {**settings.get("worker", {}), **worker}
         return _toml(settings)
 

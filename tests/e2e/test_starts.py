@@ -1,0 +1,84 @@
+"""Starting a worker where it could not keep its promises: exit 3, one sentence and what to do."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from confluent_kafka import TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import connect, create_missing
+from dispatcher.adapters.local_broker.process import free_port
+from tests.e2e.stage import Stage, Worker, assert_all_is_well, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CANNOT = 3
+
+
+def _refused(worker: Worker) -> str:
+    """Wait until it has given up; give its last words, which are a sentence and a hint."""
+    assert worker.wait() == CANNOT, worker.text()
+    assert "Traceback" not in worker.text()
+    words = [line for line in worker.text().splitlines() if not line.startswith("{")]
+    assert ["error", "hint"] == [line.partition(":")[0] for line in words], words
+    return "\n".join(words)
+
+
+def test_without_topics(settings: SettingsFactory, tmp_path: Path) -> None:
+    """It names what is missing, and the command that makes it."""
+    with stage(settings, tmp_path, init=False) as set_up:
+        words = _refused(set_up.worker())
+        assert set_up.settings.topics.requests in words
+        assert "dispatcher topics init" in words
+
+
+def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Topics that nobody gave start positions: neither end of the log is a safe guess."""
+    with stage(settings, tmp_path, init=False) as set_up:
+        create_missing(connect(set_up.settings, 30), set_up.settings)
+        assert "dispatcher topics init" in _refused(set_up.worker())
+
+
+def test_with_a_gap(settings: SettingsFactory, tmp_path: Path) -> None:
+    """One partition without a position while the others have one: it is named, and nothing is called."""
+    with stage(settings, tmp_path, init=False) as set_up:
+        create_missing(connect(set_up.settings, 30), set_up.settings)
+        _commit(set_up, [0, 2])
+        set_up.submit([f"doc:{n}" for n in range(10)])
+        words = _refused(set_up.worker())
+        assert "[1]" in words
+        assert "topics init" in words
+        assert not set_up.calls()
+
+
+def _commit(set_up: Stage, partitions: list[int]) -> None:
+    consumer = clients.consumer(set_up.settings, group=set_up.settings.worker.group)
+    offsets = [TopicPartition(set_up.settings.topics.requests, n, 0) for n in partitions]
+    eventually(lambda: consumer.commit(offsets=offsets, asynchronous=False))
+    consumer.close()
+
+
+def test_without_a_broker(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Nobody answers at the address: it says so after the time that it waits at a start."""
+    with stage(settings, tmp_path) as set_up:
+        worker = set_up.worker(broker=f"127.0.0.1:{free_port()}")
+        assert "cannot reach Kafka" in _refused(worker)
+
+
+def test_with_a_slot_that_another_worker_has(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Two workers of one slot fence each other: one of them says so and ends, the other answers everything once."""
+    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
+        replies = set_up.replies()
+        names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
+        first = set_up.worker(slot="same")
+        replies.await_count(20)
+        second = set_up.worker(slot="same")
+        eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
+        ended, other = (first, second) if first.popen.poll() is not None else (second, first)
+        assert "slot" in _refused(ended)
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        other.signal(signal.SIGTERM)
+        assert other.wait() == 0
