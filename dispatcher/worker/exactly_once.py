@@ -22,9 +22,9 @@ from dispatcher.worker.insistence import PAUSE_FIRST_S, Insistence, OwnersDied, 
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready, messages_of, positions_of
 
-# A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Once may be the
-# late echo of our own renewal; twice in a row is another worker.
-EARLY_FENCES_MAX = 2
+# A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Some may be late
+# echoes of our own renewal; so many in so short a time are another worker, which is fenced by us in turn.
+EARLY_FENCES_MAX, EARLY_FENCES_S = 5, 60.0
 
 
 class TransactionalSink(Protocol):
@@ -66,7 +66,7 @@ class ExactlyOnce:
         self._acknowledge = acknowledge
         self._number = 0  # of the transaction; with the epoch it says which commit a position came from
         self._began = 0.0
-        self._early_fences = 0
+        self._early_fences: list[float] = []
 
     def open(self) -> None:
         """Make the producer; whatever a predecessor of the same name left open is settled by that."""
@@ -101,7 +101,6 @@ class ExactlyOnce:
                 pending = self._recover(failed, pending, snapshot)
             else:
                 self._steps.ease()
-                self._early_fences = 0
                 self._acknowledge([ready.outcome for ready in pending])
                 return
 
@@ -164,9 +163,11 @@ class ExactlyOnce:
         return pending
 
     def _count_fence(self, failed: Failed) -> None:
-        early = self._steps.clock.now().mono - self._began < self._settings.worker.transaction_timeout_s / 2
-        self._early_fences = self._early_fences + 1 if failed.fenced and early else 0
-        if self._early_fences >= EARLY_FENCES_MAX:
+        now = self._steps.clock.now().mono
+        self._early_fences = [then for then in self._early_fences if now - then < EARLY_FENCES_S]
+        if failed.fenced and now - self._began < self._settings.worker.transaction_timeout_s / 2:
+            self._early_fences.append(now)
+        if len(self._early_fences) >= EARLY_FENCES_MAX:
             hint = "give every worker its own worker.slot, or leave it out"
             raise BrokerError(f"another worker uses the slot {self._settings.worker.slot!r}", hint)
 

@@ -1,0 +1,93 @@
+"""Exactly once: who shares a producer's name with another worker is told so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import KafkaError
+
+from dispatcher.adapters.kafka.sink import Failed, Undelivered
+from dispatcher.adapters.kafka.source import Committed
+from dispatcher.core.instant import Instant
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.record import Message
+from dispatcher.errors import BrokerError
+from dispatcher.settings import Settings
+from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.destinations import Destinations
+from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, ExactlyOnce
+from dispatcher.worker.insistence import Insistence
+from dispatcher.worker.letters import Snapshot
+from dispatcher.worker.ready import Ready
+
+OWNER = Owner(0, 1)
+
+
+class SharedName:
+    """A producer whose every second commit is fenced: another worker opened one of the same name meanwhile."""
+
+    undelivered: list[Undelivered]
+
+    def __init__(self) -> None:
+        self.undelivered = []
+        self.fresh = True
+
+    def open(self) -> None:
+        self.fresh = True
+
+    def begin(self) -> None: ...
+    def abort(self) -> None: ...
+    def produce(self, messages: list[Message]) -> None: ...
+    def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None: ...
+
+    def commit(self) -> None:
+        if not self.fresh:
+            raise Failed(KafkaError(KafkaError._FENCED))
+        self.fresh = False
+
+    def committed(self, partitions: list[int]) -> dict[int, Committed]:
+        return {n: Committed(0, None) for n in partitions}
+
+    def limits(self) -> Mapping[str, int] | None:
+        return None
+
+
+class Clock(SystemClock):
+    """Time that only passes when it is told to."""
+
+    mono = 0.0
+
+    def now(self) -> Instant:
+        return Instant(self.mono, 0.0)
+
+    def pause(self, wait_s: float) -> None: ...
+
+
+class Quiet:
+    """Hears nothing."""
+
+    def publish_failed(self, what: str, name: str) -> None: ...
+
+
+def published(clock: Clock, times: int, every_s: float) -> int:
+    """Publish so often, and give how often it went through."""
+    done: list[Outcome] = []
+    settings = Settings()
+    steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), SharedName(), steps, done.extend)
+    for number in range(times):
+        way.publish([Ready(Outcome(OWNER, None, None, position=number), ())])
+        clock.mono += every_s
+    return len(done)
+
+
+def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> None:
+    """Each gets through once in a while, so that never two fences follow one another; they would go on so for ever."""
+    with pytest.raises(BrokerError, match="another worker uses the slot"):
+        published(Clock(), 2 * EARLY_FENCES_MAX, 1.0)
+
+
+def test_a_fence_now_and_then_is_nobody_else() -> None:
+    """Our own renewal echoes sometimes; that is no reason to end."""
+    assert 3 * EARLY_FENCES_MAX == published(Clock(), 3 * EARLY_FENCES_MAX, EARLY_FENCES_S / (EARLY_FENCES_MAX - 1))
