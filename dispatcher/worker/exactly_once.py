@@ -89,6 +89,9 @@ class ExactlyOnce:
             pending = [ready for ready in pending if ready.owner in snapshot.live]
             if not pending:
                 return
+            if snapshot.group is None:
+                self._await_newer(snapshot)
+                continue
             try:
                 self._transact(pending, snapshot)
             except OwnersDied:

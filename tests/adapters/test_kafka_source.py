@@ -57,3 +57,10 @@ def _first_offset(source: Source) -> int | None:
         if records := source.poll(0.1).records:
             return records[0].offset
     return None
+
+
+def test_without_a_member_id_there_is_no_group_to_speak_for(consumer: Consumer) -> None:
+    """Metadata that names no member passes the broker's check for any partition: it is never handed out."""
+    source = Source(consumer, TOPIC, incremental=True)
+    assert not source.is_member()
+    assert source.group() is None

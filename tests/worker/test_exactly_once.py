@@ -1,4 +1,4 @@
-"""Exactly once: who shares a producer's name with another worker is told so."""
+"""Exactly once: only as a member, and only under a name of one's own."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ class SharedName:
     def __init__(self) -> None:
         self.undelivered = []
         self.fresh = True
+        self.groups: list[object] = []
 
     def open(self) -> None:
         self.fresh = True
@@ -39,7 +40,10 @@ class SharedName:
     def begin(self) -> None: ...
     def abort(self) -> None: ...
     def produce(self, messages: list[Message]) -> None: ...
-    def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None: ...
+
+    def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None:
+        del positions
+        self.groups.append(group)
 
     def commit(self) -> None:
         if not self.fresh:
@@ -91,3 +95,15 @@ def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> 
 def test_a_fence_now_and_then_is_nobody_else() -> None:
     """Our own renewal echoes sometimes; that is no reason to end."""
     assert 3 * EARLY_FENCES_MAX == published(Clock(), 3 * EARLY_FENCES_MAX, EARLY_FENCES_S / (EARLY_FENCES_MAX - 1))
+
+
+def test_who_is_no_member_sends_no_positions() -> None:
+    """The broker takes the positions of a transaction from anybody who names no member: a worker that was thrown out waits."""
+    live = frozenset({OWNER})
+    snapshots = [Snapshot(1, None, live), Snapshot(1, None, live), Snapshot(2, "member", live)]
+    settings, sink, done = Settings(), SharedName(), list[Outcome]()
+    steps = Insistence(lambda: snapshots.pop(0) if len(snapshots) > 1 else snapshots[0], Quiet(), Clock())
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), sink, steps, done.extend)
+    way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
+    assert ["member"] == sink.groups
+    assert 1 == len(done)

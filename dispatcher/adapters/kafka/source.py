@@ -188,11 +188,16 @@ class Source:
         return ends
 
     def group(self) -> object:
-        """This member's group metadata, to be sent with transactional offsets; None before it is a member."""
+        """This member's group metadata, to be sent with transactional offsets; None while it is no member.
+
+        The broker takes such offsets unchecked from whoever names neither member nor generation (older producers could not), and a
+        member that was thrown out has neither until it joins again. So the id is asked for after the metadata was taken.
+        """
         try:
-            return self._consumer.consumer_group_metadata()
+            metadata = self._consumer.consumer_group_metadata()
         except (KafkaException, RuntimeError):
             return None
+        return metadata if self.is_member() else None
 
     def is_member(self) -> bool:
         """Whether the group has given us a member id."""
