@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from dispatcher.core.envelope import REQUEST_ID, REQUEST_TYPE
+from dispatcher.core.members import members
 from dispatcher.core.record import Header
 from dispatcher.core.record_json import Shown, content_of, raw_of, shown
 from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, refusal_of
@@ -82,7 +83,8 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
 def request_of_line(line: bytes, stamp: Stamp) -> Submission:
     """Read one line of `submit --jsonl`: a record as `--json` prints it, taken byte for byte, or a request with `key` and maybe `id`."""
     try:
-        fields = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        text = line.decode("utf-8")
+        fields = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
         raise ConfigError("this is nested too deeply") from None
     except ValueError:
@@ -97,10 +99,12 @@ def request_of_line(line: bytes, stamp: Stamp) -> Submission:
     if given is not None and not isinstance(given, str):
         raise ConfigError("field id is not text")
     try:
-        value = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError:
         raise ConfigError("this holds a number out of range, or half of a surrogate pair") from None
-    return request(key, value, stamp if given is None else Stamp(given, stamp.source, stamp.time))
+    # As it was written: numbers that are read and written again lose digits.
+    parts = (f"{json.dumps(name)}:{part}" for name, part in members(text).items() if name in fields)
+    return request(key, f"{{{','.join(parts)}}}".encode(), stamp if given is None else Stamp(given, stamp.source, stamp.time))
 
 
 def copy_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> Submission:

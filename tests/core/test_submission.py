@@ -31,9 +31,16 @@ def test_a_line_is_a_request_with_its_key() -> None:
     line = b'{"key": "doc:1", "upstream": "u", "path": "/x", "body": [123456789012345678901234567890, "\xc3\xbc", 1.5]}'
     made = request_of_line(line, STAMP)
     assert (made.key, made.headers, made.request_id) == (b"doc:1", HEADERS, "id-1")
-    assert made.value == b'{"upstream":"u","path":"/x","body":[123456789012345678901234567890,"\xc3\xbc",1.5]}'
+    assert made.value == b'{"upstream":"u","path":"/x","body":[123456789012345678901234567890, "\xc3\xbc", 1.5]}'
     named = request_of_line(b'{"key": "doc:1", "id": "mine", "upstream": "u"}', STAMP)
     assert (named.request_id, named.headers[0]) == ("mine", ("ce_id", b"mine"))
+
+
+def test_what_a_line_passes_on_stays_as_it_was_written() -> None:
+    """Body and metadata are somebody else's text: no number loses digits, no member of a repeated name is lost."""
+    body = b'{"a": 0.1234567890123456789, "b": 1.10, "c": -0, "d": 1, "d": 2}'
+    made = request_of_line(b'{"upstream": "u", "key": "doc:1", "body": ' + body + b', "metadata": 1.0}', STAMP)
+    assert b'{"upstream":"u","body":' + body + b',"metadata":1.0}' == made.value
 
 
 def test_a_line_of_requests_json_is_taken_byte_for_byte() -> None:
