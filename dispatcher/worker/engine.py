@@ -150,11 +150,6 @@ class Engine:
 
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
 
-    @property
-    def calls_in_flight(self) -> int:
-        """Open calls, those of assignments that are over included until they have ended."""
-        return len(self._calls)
-
     def _of(self, owner: Owner) -> Partition | None:
         partition = self.partitions.get(owner.partition)
         return partition if partition is not None and partition.owner == owner else None
