@@ -222,9 +222,8 @@ def _payload(body: RequestBody, written: Mapping[str, bytes]) -> bytes | Refusal
     return written.get("body")
 
 
-def _forbidden(body: RequestBody, upstream: UpstreamSettings) -> Refusal | None:
-    if body.method not in upstream.methods:
-        return Refusal(Reason.FORBIDDEN, f"method {body.method} is not allowed for upstream {body.upstream}")
+def never(body: RequestBody) -> Refusal | None:
+    """Say what no worker accepts, whatever its upstreams are set to; a client refuses it before it stands in a log."""
     path = body.path.partition("?")[0]
     if not PATH.fullmatch(body.path) or DOTS.search(path):
         return Refusal(Reason.FORBIDDEN, "path is not a relative path: one leading slash, no host, no dot segments, no fragment")
@@ -234,9 +233,21 @@ def _forbidden(body: RequestBody, upstream: UpstreamSettings) -> Refusal | None:
         if not HEADER_NAME.fullmatch(name) or not HEADER_VALUE.fullmatch(content) or lower in seen:
             return Refusal(Reason.MALFORMED, f"header {name[:64]!r} is not a header, or stands twice")
         seen.add(lower)
-        if lower in FORBIDDEN_HEADERS or lower.startswith(FORBIDDEN_PREFIXES) or lower not in upstream.request_headers:
-            return Refusal(Reason.FORBIDDEN, f"header {name} may not be set by a message")
+        if lower in FORBIDDEN_HEADERS or lower.startswith(FORBIDDEN_PREFIXES):
+            return _forbidden_header(name)
     return None
+
+
+def _forbidden(body: RequestBody, upstream: UpstreamSettings) -> Refusal | None:
+    if body.method not in upstream.methods:
+        return Refusal(Reason.FORBIDDEN, f"method {body.method} is not allowed for upstream {body.upstream}")
+    if (refusal := never(body)) is not None:
+        return refusal
+    return next((_forbidden_header(name) for name in body.headers if name.lower() not in upstream.request_headers), None)
+
+
+def _forbidden_header(name: str) -> Refusal:
+    return Refusal(Reason.FORBIDDEN, f"header {name} may not be set by a message")
 
 
 def _over_limits(body: RequestBody, upstream: UpstreamSettings) -> Refusal | None:

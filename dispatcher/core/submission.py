@@ -13,7 +13,7 @@ from dispatcher.core.envelope import REQUEST_ID, REQUEST_TYPE
 from dispatcher.core.members import members
 from dispatcher.core.record import Header
 from dispatcher.core.record_json import Shown, content_of, raw_of, shown
-from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, refusal_of
+from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, never, refusal_of
 from dispatcher.errors import ConfigError
 
 
@@ -66,13 +66,15 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
     """Make a new request of a lane key and a JSON value. What a worker would surely refuse is refused here: ConfigError."""
     try:
         raw_key = key.encode("utf-8")
-        RequestBody.model_validate_json(value)
+        refusal = never(RequestBody.model_validate_json(value))
     except ValidationError as error:
         raise ConfigError(refusal_of(error).message, "schemas/request.schema.json says what a request is") from None
     except UnicodeEncodeError:
         raise ConfigError("the key is not UTF-8") from None
     except RecursionError:
         raise ConfigError("the request is nested too deeply") from None
+    if refusal is not None:
+        raise ConfigError(refusal.message, "nothing was sent: a worker would make a dead letter of it")
     if not 0 < len(raw_key) <= KEY_MAX_BYTES:
         raise ConfigError(f"the key has {len(raw_key)} bytes: it needs 1 to {KEY_MAX_BYTES}", "the key names the lane, such as doc:42")
     if not REQUEST_ID.fullmatch(stamp.request_id):
@@ -91,6 +93,10 @@ def request_of_line(line: bytes, stamp: Stamp) -> Submission:
         raise ConfigError("this is not JSON", "one JSON object a line") from None
     if not isinstance(fields, dict):
         raise ConfigError("this is not a JSON object", "one JSON object a line")
+    if isinstance(fields.get("value"), dict) and "base64" not in fields["value"]:
+        raise ConfigError(
+            "field value is an object: the fields of a request stand beside key", '{"key": "doc:42", "upstream": "crm", "path": "/x"}'
+        )
     if "value" in fields and "upstream" not in fields:
         return copy_of(*content_of(fields))
     key, given = fields.pop("key", None), fields.pop("id", None)
