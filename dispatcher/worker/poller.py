@@ -341,7 +341,7 @@ class Poller:
             self._await_cut(late, end)
             # What has ended is still ours to publish: whatever is not, the next owner does again.
             self._publisher.put(barrier)
-            self._await_publisher(barrier, end - self._settings.commit_budget_s / 2)
+            self._await_publisher(barrier, (self._clock.now().mono + end) / 2)
         for owner in owners:
             self._live.pop(owner.partition, None)
         self._drained -= owners
