@@ -73,7 +73,7 @@ structure: install-dev ## who may import whom
 
 .PHONY: unit
 unit: install-dev ## the tests that need no broker: about a minute
-	@$(BIN)/python -m pytest -m "not broker" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "not broker and not soak" $(PYTEST_ARGS)
 
 .PHONY: bench
 bench: install-dev ## throughput, latency and memory as ratios to raw loops; on a machine that does nothing else
@@ -81,7 +81,11 @@ bench: install-dev ## throughput, latency and memory as ratios to raw loops; on 
 
 .PHONY: e2e
 e2e: install-dev ## the tests on a real broker: minutes
-	@$(BIN)/python -m pytest -m broker $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "broker and not soak" $(PYTEST_ARGS)
+
+.PHONY: soak
+soak: install-dev ## variants of the tests on a real broker that `make test` leaves out
+	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
 .PHONY: sim
 sim: install-dev ## the simulator: SEED=7 shows one world, SEEDS=3000 runs so many (default 50,000, ~10 min on two cores)

@@ -72,7 +72,7 @@ def _per_second(calls: list[dict[str, Any]], start: float, end: float) -> float:
 
 def test_a_call_longer_than_the_grace_is_cut_and_made_again_by_the_next_owner(settings: SettingsFactory, tmp_path: Path) -> None:
     """A hand-over waits `drain_s` and no longer: the call is cut, made again under the same id and a higher epoch, answered once."""
-    with stage(settings, tmp_path, partitions=2, upstream={"call_timeout_s": 25, "backoff_base_s": 0.1}, worker={"drain_s": 1}) as set_up:
+    with stage(settings, tmp_path, partitions=2, upstream={"call_timeout_s": 15, "backoff_base_s": 0.1}, worker={"drain_s": 1}) as set_up:
         replies = set_up.replies()
         first = set_up.worker().ready()
         names = set_up.submit([*_keys(range(2), 2)], "/fault/hang?times=1", prefix="slow")

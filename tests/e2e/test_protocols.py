@@ -12,7 +12,10 @@ from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
+@pytest.mark.parametrize(
+    "protocol",
+    ["cooperative", *(pytest.param(name, marks=pytest.mark.soak) for name in ("consumer", "eager"))],
+)
 def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
     """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash."""
     with stage(settings, tmp_path, latency_ms=40, partitions=6, worker={"protocol": protocol}) as set_up:

@@ -24,23 +24,26 @@ def own_broker(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield broker
 
 
-@pytest.mark.parametrize("grace_s", [0, 20], ids=["crash", "clean"])
+@pytest.mark.parametrize("grace_s", [pytest.param(0, id="crash"), pytest.param(20, id="clean", marks=pytest.mark.soak)])
 def test_a_worker_outlives_its_broker(own_broker: LocalBroker, tmp_path: Path, prefix: str, grace_s: float) -> None:
     """Stopped or killed in the middle and started again: the worker goes on by itself and was alive all the time.
 
     Every request has one reply, in order. No call is made again because its transaction failed.
     """
+    # Longer than the restart takes: a lone broker that aborts a transaction before it knows its own partitions forgets their markers,
+    # and what the transaction wrote hides everybody's replies for good (seen with Kafka 4.4; other brokers of a cluster would not).
+    worker = {"transaction_timeout_s": 60}
     settings = SettingsFactory(str(own_broker.status().bootstrap), prefix)
-    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
+    with stage(settings, tmp_path, latency_ms=10, partitions=4, worker=worker) as set_up:
         names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
-        worker = set_up.worker().ready()
+        running = set_up.worker().ready()
         eventually(lambda: len(set_up.calls()) > 200, what="work goes on")
         own_broker.down(grace_s)
-        assert httpx.codes.OK == worker.get("/livez").status_code
+        assert httpx.codes.OK == running.get("/livez").status_code
         own_broker.up()
         replies = set_up.replies()
         replies.await_count(len(names))
-        assert httpx.codes.OK == worker.get("/livez").status_code
+        assert httpx.codes.OK == running.get("/livez").status_code
         assert_all_is_well(set_up, names, replies.read())
         assert 0 == set_up.witness()["repeated"]["same_epoch"]
-        assert worker.popen.poll() is None
+        assert running.popen.poll() is None
