@@ -48,14 +48,19 @@ def position_id(record: Record, topic_id: str) -> str:
     return f"{record.topic}/{record.partition}/{record.offset}@{topic_id[:8]}"
 
 
+def plain_envelope(record: Record, topic_id: str, default_topic: str, reply_topics: Mapping[str, int]) -> Envelope:
+    """The envelope of a record whose headers say nothing; arguments as in `read_envelope`."""
+    name = position_id(record, topic_id)
+    return Envelope(name, name, default_topic, record.partition % reply_topics[default_topic])
+
+
 def read_envelope(record: Record, topic_id: str, default_topic: str, reply_topics: Mapping[str, int]) -> tuple[Envelope, Refusal | None]:
     """The envelope of `record`, and why it is refused, if it is.
 
     `reply_topics` maps each topic that may be written to its number of partitions and holds `default_topic`. A refused record's
     envelope keeps whatever could be read, and the default reply topic where the one asked for may not be written.
     """
-    name = position_id(record, topic_id)
-    plain = Envelope(name, name, default_topic, record.partition % reply_topics[default_topic])
+    plain = plain_envelope(record, topic_id, default_topic, reply_topics)
     if record.headers is None:
         return plain, Refusal(Reason.MALFORMED, "a header's name is not UTF-8")
     given: dict[str, bytes] = {}

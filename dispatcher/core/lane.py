@@ -185,7 +185,10 @@ class Lane:
             self._queued_of[record.key] = left
         else:
             self._queued_of.pop(record.key, None)
-        decoded = self._decoder.decode(record)
+        try:
+            decoded = self._decoder.decode(record)
+        except Exception as error:  # noqa: BLE001 - a bug of ours, met on one record, must not end worker after worker
+            return self._refused(record, *self._decoder.unreadable(record), instant, type(error).__name__)
         if isinstance(decoded, Request):
             self._head = _Head(decoded, arrived)
             return None
@@ -255,10 +258,12 @@ class Lane:
             reply = reply.too_large()
         return Outcome(self.owner, record, reply, letter)
 
-    def _refused(self, record: Record, envelope: Envelope, refusal: Refusal, instant: Instant) -> Outcome:
+    def _refused(self, record: Record, envelope: Envelope, refusal: Refusal, instant: Instant, kind: str = "") -> Outcome:
         fault = Fault(refusal.reason.value, refusal.message)
         reply = Reply(record, envelope, Status.DEAD, 0, instant.rfc3339(), self._source, reason=refusal.reason, fault=fault)
-        return Outcome(self.owner, record, reply, self._letter(record, refusal.reason, refusal.message, "decode", refusal.reason.value))
+        return Outcome(
+            self.owner, record, reply, self._letter(record, refusal.reason, refusal.message, "decode", kind or refusal.reason.value)
+        )
 
     def _letter(self, record: Record, reason: Reason, message: str, stage: str, kind: str) -> DeadLetter:
         settings = self._decoder.settings

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
-from dispatcher.core.envelope import Envelope, Refusal, read_envelope
+from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.members import members
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.record import Record
@@ -124,6 +124,11 @@ class Decoder:
             timeout_s=body.timeout_s or upstream.call_timeout_s,
         )
         return Request(record, envelope, call, body.attempts_max or upstream.attempts_max, written.get("metadata"))
+
+    def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
+        """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""
+        envelope = plain_envelope(record, self.topic_id, self.settings.topics.replies, self.reply_topics)
+        return envelope, Refusal(Reason.MALFORMED, "the record could not be read: an error of the dispatcher, see the dead letter")
 
     def _key_fault(self, record: Record) -> Refusal | None:
         if not record.key:

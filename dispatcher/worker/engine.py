@@ -39,7 +39,7 @@ class Observer(Protocol):
     def started(self, start: Start) -> None: ...
     def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
     def settled(self, outcome: Outcome, *, misplaced: bool) -> None: ...
-    def acknowledged(self, partition: Partition, outcome: Outcome) -> None: ...
+    def acknowledged(self, outcome: Outcome) -> None: ...
     def assigned(self, partition: Partition) -> None: ...
     def measured(self, partition: Partition, end: int, now: float) -> None: ...
     def gone(self, owner: Owner) -> None: ...
@@ -137,12 +137,12 @@ class Engine:
     def acknowledged(self, outcomes: list[Outcome]) -> None:
         """These are published and their positions committed."""
         for outcome in outcomes:
+            self._observer.acknowledged(outcome)
             partition = self._of(outcome.owner)
             if partition is None:
                 continue
             was_full = partition.is_full
             flow = partition.acknowledge(outcome)
-            self._observer.acknowledged(partition, outcome)
             self._tell_flow(partition, flow)
             if was_full and not partition.is_full:
                 self._advance(partition)
@@ -208,6 +208,7 @@ class Engine:
     def _start(self, partition: Partition, start: Start) -> None:
         self._observer.started(start)
         task = self._loop.create_task(self._call(partition, start))
+        task.add_done_callback(_raise)
         self._calls[partition.owner] = task
 
     async def _call(self, partition: Partition, start: Start) -> None:
@@ -253,3 +254,9 @@ class Engine:
     def _tell_drained(self, partition: Partition) -> None:
         if partition.is_drained:
             self._poller.put(Drained(partition.owner))
+
+
+def _raise(task: asyncio.Task[None]) -> None:
+    """Hand a bug in a call's own steps to the event loop's handler, which ends the worker: a lane that stands silently helps nobody."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error

@@ -65,15 +65,17 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To poller: drain (or, since the publisher has ended, cut off at once), leave the group, end.
-
-    To publisher: end once what came before is published.
-    """
+    """To poller: drain (or cut off at once), leave the group, end. To publisher: end once what came before is published."""
 
     drain: bool = True
 
 
-Command = Pause | Resume | Drained | Cut | Commit | Stop
+@dataclass(frozen=True, slots=True)
+class PublisherEnded:
+    """To poller: nothing can be published any more, and nothing is being published; cut off, leave the group, end."""
+
+
+Command = Pause | Resume | Drained | Cut | Commit | Stop | PublisherEnded
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,14 @@ class WorkerObserver:
     @guarded
     def settled(self, outcome: Outcome, *, misplaced: bool) -> None:
         """A record has ended; its outcome is on the way to the publisher."""
+        del outcome
         if misplaced:
             self._metrics.wrong_partition.inc()
+
+    @guarded
+    def acknowledged(self, outcome: Outcome) -> None:
+        """An outcome is published, as it stands here, and its position committed."""
+        self._metrics.last_progress.set(self._clock.now().wall)
         if outcome.reply is not None:
             self._metrics.requests.labels(outcome.reply.status.value).inc()
         if outcome.letter is not None and outcome.record is not None and outcome.reply is not None:
@@ -94,12 +100,6 @@ class WorkerObserver:
                 outcome=outcome.letter.reason.value,
                 reason=outcome.letter.message,
             )
-
-    @guarded
-    def acknowledged(self, partition: Partition, outcome: Outcome) -> None:
-        """A position is committed."""
-        del partition, outcome
-        self._metrics.last_progress.set(self._clock.now().wall)
 
     @guarded
     def assigned(self, partition: Partition) -> None:

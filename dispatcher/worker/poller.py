@@ -21,13 +21,15 @@ from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
-from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, Resume, Snapshot, Stop
+from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop
 
 # A poll is short, so that commands are served soon; a waiting record ends it at once.
 POLL_S = 0.05
 # A rebalance callback may ask for committed positions this long; what is not stable by then is resolved in later polls.
 COMMITTED_S = 1.0
 MEASURE_S = 1.0
+# A coordinator that refuses to raise an epoch is asked again so much later.
+JOIN_AGAIN_S = 0.25
 
 
 class Source(Protocol):
@@ -112,17 +114,23 @@ class Poller:
         self._publisher_ended = False
         self._stopping = False
         self.drain_s = settings.drain_s
-        self._measured = clock.now().mono
+        self._join_at = self._measured = clock.now().mono
         self._fault: BrokerError | None = None
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
         self.is_ready = False
         self.leaving_since: float | None = None
 
-    def run(self) -> None:
-        """Poll until told to stop, then drain and leave the group. Raises BrokerError where going on is senseless."""
+    def run(self, may_join: Callable[[], bool] = lambda: True) -> None:
+        """Poll until told to stop, then drain and leave the group. Raises BrokerError where going on is senseless.
+
+        Joins the group only once `may_join`: a member that cannot publish would make calls for nothing, and hold partitions back.
+        """
         try:
-            self._source.subscribe(self)
+            while not may_join() and not self._stopping:
+                self._serve(POLL_S)
+            if not self._stopping:
+                self._source.subscribe(self)
             while not self._stopping:
                 self.step()
             self._drain_all()
@@ -136,7 +144,7 @@ class Poller:
     def step(self) -> None:
         """One round: commands, joining partitions, one poll, hand over."""
         self._serve(0)
-        if self._joining:
+        if self._joining and self._clock.now().mono >= self._join_at:
             self._join()
         self._hand_over(self._source.poll(POLL_S))
         self._refresh()
@@ -219,8 +227,10 @@ class Poller:
                 answer.put(self._commit(positions))
             case Stop(drain):
                 self._stopping = True
-                if not drain:
-                    self.drain_s, self._publisher_ended = 0.0, True
+                self.drain_s = self.drain_s if drain else 0.0
+            case PublisherEnded():
+                self._stopping = self._publisher_ended = True
+                self.drain_s = 0.0
 
     def _flow(self, owner: Owner, *, is_pause: bool) -> None:
         if self._live.get(owner.partition) != owner:
@@ -251,11 +261,15 @@ class Poller:
         positions = {n: (position, notes[n].encode()) for n, joining in known.items() if (position := _position(joining)) is not None}
         if not positions:
             return
+        refused: dict[int, str] = {}
         for n, error in self._source.commit(positions).items():
             if error is not None:
-                self._log.info("epoch_refused", partition=n, reason=error)
+                refused[n] = error
             elif n in self._joining:
                 self._go_live(n, Owner(n, notes[n].epoch), positions[n][0])
+        if refused:
+            self._join_at = self._clock.now().mono + JOIN_AGAIN_S
+            self._log.info("epoch_refused", partitions=refused)
 
     def _resolve(self, partitions: list[int]) -> None:
         try:
@@ -346,7 +360,9 @@ class Poller:
             self._live.pop(owner.partition, None)
         self._drained -= owners
         self._refresh()
-        if late and (self._uncut or not self._await_publisher(barrier, end)):
+        # At least once, positions go through this thread, which commits for nobody who has ended.
+        is_past = self._settings.publishing == "at_least_once" or not late or self._await_publisher(barrier, end)
+        if self._uncut or not is_past:
             # Returning now would let a commit of ours land in another owner's partition: that is the one thing we must not do.
             self._die("a call or a publication did not end in time while partitions were taken away")
 

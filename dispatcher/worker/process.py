@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dispatcher.adapters.http import open_engine
 from dispatcher.adapters.kafka import admin, clients
@@ -24,12 +24,12 @@ from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.request import Decoder
-from dispatcher.errors import BrokerError
+from dispatcher.errors import BrokerError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.health import HealthServer
-from dispatcher.worker.letters import Command, Stop
+from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
@@ -79,6 +79,9 @@ def survey(settings: Settings) -> Surroundings:
 async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
     """Run lanes until SIGTERM or SIGINT, then drain. Raises DispatcherError where a worker cannot go on."""
     loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
+        loop.add_signal_handler(name, _exit, 0)
     surroundings = await asyncio.to_thread(survey, settings)
     worker = Worker(settings, surroundings, secrets)
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -142,11 +145,14 @@ class Worker:
             observer,
             self._clock,
         )
+        self._observer = observer
         self._tick = self._clock.now().mono
         self._signals = 0
+        self._fault: DispatcherError | None = None
+        self._loop.set_exception_handler(self._broken)
         checks = {"/livez": self._stuck, "/readyz": self._unready, "/startupz": self._unstarted}
         self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks)
-        self._poller_end = self._thread("poller", self.poller.run)
+        self._poller_end = self._thread("poller", lambda: self.poller.run(lambda: self.publisher.is_open))
         self._publisher_end = self._thread("publisher", self.publisher.run)
         self._turn()
 
@@ -171,7 +177,7 @@ class Worker:
             if self._publisher_end.done() and self._publisher_end in running:
                 # Nothing can be published any more: leave the group now, what is in hand is repeated by the next owner.
                 running.remove(self._publisher_end)
-                self._to_poller.put(Stop(drain=False))
+                self._to_poller.put(PublisherEnded())
             self._leave_stuck()
         self._to_publisher.put(Stop())
         await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else PUBLISHER_END_S)
@@ -180,6 +186,20 @@ class Worker:
         for end in (self._publisher_end, self._poller_end):
             if end.done() and (error := end.exception()) is not None:
                 raise error
+        if self._fault is not None:
+            raise self._fault
+
+    def _broken(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback on the event loop raised. A bug of ours ends the worker, loudly: a lane that stands silently helps nobody."""
+        error = context.get("exception")
+        if error is None or "handle" not in context:
+            # What a client library has to say about a connection; its caller hears of it as well.
+            logger().debug("event_loop", reason=str(context.get("message")))
+            return
+        self._observer.bug(error, "event loop")
+        if self._fault is None:
+            self._fault = DispatcherError(f"internal error: {type(error).__name__}", "the log above has the traceback: report it")
+            self._to_poller.put(Stop(drain=False))
 
     def _leave_stuck(self) -> None:
         """A client that does not come back from leaving the group is left to itself: all is published and given up by then."""

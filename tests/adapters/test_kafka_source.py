@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from dispatcher.adapters.kafka.source import Source
 
@@ -49,6 +50,33 @@ def test_a_partition_that_was_given_away_paused_is_read_when_it_comes_back(consu
     source.unassign([PARTITION])
     source.assign({PARTITION: 0})
     assert 0 == _first_offset(source)
+
+
+class Reluctant:
+    """A consumer whose fetcher is not ready to seek at first."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self.refusals = 1
+
+    def seek(self, part: TopicPartition) -> None:
+        """Refuse once."""
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self._consumer.seek(part)
+
+    def __getattr__(self, name: str) -> Any:  # everything else
+        return getattr(self._consumer, name)
+
+
+def test_a_seek_that_the_client_refuses_is_done_before_anything_else_is_read(consumer: Consumer) -> None:
+    """The poller goes on; no record from the wrong place is handed over."""
+    source = Source(Reluctant(consumer), TOPIC, incremental=True)  # type: ignore[arg-type]
+    source.assign({PARTITION: 0})
+    assert 0 == _first_offset(source)
+    source.seek(PARTITION, 7)
+    assert 7 == _first_offset(source)
 
 
 def _first_offset(source: Source) -> int | None:

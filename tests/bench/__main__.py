@@ -166,7 +166,7 @@ class _Reader:
                 if message.error() is None:
                     left -= 1
                     if seen is not None:
-                        seen(dict(message.headers() or ())["ce_causationid"])
+                        seen(message.value() or b"")
 
 
 def _throughput(settings: Settings, replies: _Reader, count: int) -> float:

@@ -16,7 +16,7 @@ COUNT, PARTITIONS, BATCH = 40_000, 12, 1000
 
 def main(bootstrap: str) -> None:
     """Fill a topic, then echo it."""
-    server = {"bootstrap.servers": bootstrap}
+    server: dict[str, str | int | float | bool] = {"bootstrap.servers": bootstrap}
     source, target = (f"raw-{uuid.uuid4().hex[:8]}-{part}" for part in ("in", "out"))
     admin = AdminClient(server)
     for future in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in (source, target)]).values():

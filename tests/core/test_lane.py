@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.lane import Busy, Closed, Idle, Lane, Settle, Start, Wait
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.record import Record
+from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason, Status
 from dispatcher.core.verdict import Retry
-from tests.specimens import MONO, OWNER, answer, decoder, now, record, settings, value
+from tests.specimens import MONO, OWNER, REQUESTS, answer, decoder, now, record, settings, value
 
 DECODER = decoder()
 FENCES = ("Dispatcher-Partition", "Dispatcher-Offset", "Dispatcher-Epoch", "Dispatcher-Attempt")
@@ -165,6 +167,27 @@ def test_a_refused_record_settles_without_a_call() -> None:
     assert (outcome.reply.status, outcome.reply.reason, outcome.reply.attempts) == (Status.DEAD, Reason.MALFORMED, 0)
     assert (outcome.letter.stage, outcome.letter.reason, outcome.letter.record) == ("decode", Reason.MALFORMED, record(b"{", offset=6))
     assert start(made).request.record.offset == 7
+
+
+class Buggy(Decoder):
+    """A decoder with a bug that one record meets."""
+
+    __slots__ = ()
+
+    def decode(self, record: Record) -> Request | tuple[Envelope, Refusal]:
+        raise KeyError(record.offset)
+
+
+def test_a_bug_met_on_one_record_ends_as_its_dead_letter() -> None:
+    """Not as the lane's or the worker's end: the next owner would meet it too. The letter names the error's class."""
+    made = decoder()
+    of = Lane(OWNER, Buggy(made.settings, made.topic_id, made.partitions, made.reply_topics))
+    of.add(record(), MONO)
+    outcome = settle(of)
+    assert outcome.letter is not None
+    assert outcome.reply is not None
+    assert (outcome.letter.reason, outcome.letter.kind) == (Reason.MALFORMED, "KeyError")
+    assert outcome.reply.envelope.request_id.startswith(f"{REQUESTS}/0/5@")
 
 
 def test_an_answer_longer_than_is_kept_is_not_repeated() -> None:

@@ -16,7 +16,7 @@ from dispatcher.core.request import Decoder
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine
-from dispatcher.worker.letters import Command, Stop
+from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from tests.guarantees.events import Crashed
@@ -57,15 +57,6 @@ class SimulatedSink(Sink):
         return LIMITS | {REPLIES: self._cluster.reply_max_bytes}
 
 
-class Parts:
-    """The classes that a worker is made of; a planted fault replaces one."""
-
-    poller = Poller
-    engine = Engine
-    publisher = Publisher
-    sink = SimulatedSink
-
-
 class Ear:
     """Log and observer in one: counts what is said, and keeps it where it is to be shown."""
 
@@ -99,10 +90,10 @@ class Ear:
             record = outcome.record
             self.info("settled", at=(record.partition, record.offset), position=outcome.position, misplaced=misplaced)
 
-    def acknowledged(self, partition: Any, outcome: Any) -> None:
+    def acknowledged(self, *told: Any) -> None:
         """Hear of an outcome that is published."""
         if self._trace is not None:
-            self.info("acknowledged", partition=partition.owner, position=outcome.position)
+            self.info("acknowledged", owner=told[-1].owner, position=told[-1].position)
 
     def heard(self, *_: object) -> None:
         """Hear of anything else."""
@@ -119,7 +110,6 @@ class Worker:
         callee: Callee,
         settings: Settings,
         name: str,
-        parts: type[Parts],
         chance: Random,
         tally: Counter[str],
         trace: list[str] | None,
@@ -141,19 +131,19 @@ class Worker:
         asyncio._set_running_loop(process.loop)
         try:
             http = callee.engine(process)
-            self.engine = parts.engine(decoder, http, self._to_poller, self._to_publisher, self.ear, clock, chance.random)
+            self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, self.ear, clock, chance.random)
         finally:
             asyncio._set_running_loop(None)
         consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())
         source = Source(consumer, REQUESTS, incremental=cluster.setup.protocol != "eager")
         common = (process.post,)
-        self.poller = parts.poller(
+        self.poller = Poller(
             *(settings.worker, TOPIC_ID, cluster.setup.partitions, source, self.engine, *common),
             *(self._to_poller, self._to_publisher, clock, self.ear, self._die),
         )
         transactional_id = f"{settings.worker.group}-{settings.worker.slot}" if settings.worker.publishing == "exactly_once" else None
-        sink = parts.sink(settings, transactional_id, process, cluster)
-        self.publisher = parts.publisher(
+        sink = SimulatedSink(settings, transactional_id, process, cluster)
+        self.publisher = Publisher(
             *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
             *(lambda: self.poller.snapshot, self.ear, clock),
         )
@@ -187,7 +177,7 @@ class Worker:
 
     def _publisher_ended(self, error: BaseException | None) -> None:
         self._error = self._error or error
-        self._to_poller.put(Stop(drain=False))
+        self._to_poller.put(PublisherEnded())
         self._one_less()
 
     def _one_less(self) -> None:

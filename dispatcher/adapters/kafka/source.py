@@ -75,6 +75,7 @@ class Source:
         # Where partitions were assigned, and which came or went during the poll in hand.
         self._starts: dict[int, int | None] = {}
         self._touched: set[int] = set()
+        self._unsought: dict[int, int] = {}  # where reading has to go on, and could not be told to the client yet
         self._paused: set[int] = set()
 
     def subscribe(self, duties: Duties) -> None:
@@ -84,6 +85,9 @@ class Source:
 
     def poll(self, timeout_s: float) -> Batch:
         """Wait up to `timeout_s` for a first record, then take what is already there. Raises BrokerError where going on is senseless."""
+        for partition, position in list(self._unsought.items()):
+            del self._unsought[partition]
+            self.seek(partition, position)
         first = self._consumer.poll(timeout_s)
         if first is None:
             return Batch()
@@ -97,6 +101,8 @@ class Source:
         for message in messages:
             error = message.error()
             partition = message.partition()
+            if partition in self._unsought:
+                continue
             if partition in self._touched:
                 # One call can return records of an assignment that ended inside it: none of them may count.
                 stale.add(partition)
@@ -156,8 +162,13 @@ class Source:
         self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def seek(self, partition: int, position: int) -> None:
-        """Read on from `position`."""
-        self._consumer.seek(TopicPartition(self._topic, partition, position))
+        """Read on from `position`. Where the client is not ready for it, that is done before the next poll returns anything of it."""
+        try:
+            self._consumer.seek(TopicPartition(self._topic, partition, position))
+        except KafkaException as failure:
+            # A fetcher that is just starting or stopping refuses (_STATE, _PREV_IN_PROGRESS).
+            LOG.debug("seek: %s", failure.args[0].str())
+            self._unsought[partition] = position
 
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
         """Stable committed positions: no transaction that could still move them is open. Raises Unsettled until that is so."""
