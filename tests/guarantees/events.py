@@ -70,6 +70,14 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A worker that nothing slowed down took so long to give partitions back when it was asked to."""
+
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Withheld:
     """The group's coordinator did not take a commit of this worker's, though nothing was wrong with it, or did not say that it did."""
 
@@ -99,4 +107,17 @@ class Unreadable:
     topic: str
 
 
-Event = Submitted | CallStarted | CallEnded | ReplyVisible | LetterVisible | Committed | Lost | Withheld | Crashed | Ended | Unreadable
+Event = (
+    Submitted
+    | CallStarted
+    | CallEnded
+    | ReplyVisible
+    | LetterVisible
+    | Committed
+    | Lost
+    | HandedOver
+    | Withheld
+    | Crashed
+    | Ended
+    | Unreadable
+)

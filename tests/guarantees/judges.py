@@ -17,6 +17,7 @@ from tests.guarantees.events import (
     Crashed,
     Ended,
     Event,
+    HandedOver,
     LetterVisible,
     Lost,
     ReplyVisible,
@@ -296,6 +297,8 @@ class CommitAfterAcknowledgement:
 class NothingStuck:
     """When the time that the promise allows has passed, everything is committed up to the end, no call runs and readers see everything.
 
+    And a partition is given back within `handover_max_s` of being asked for.
+
     >>> judge = NothingStuck()
     >>> for event in (Submitted(0, 0), ReplyVisible(0, 0), Committed(0, 1), Ended(0, 1)):
     ...     judge.see(event)
@@ -305,9 +308,14 @@ class NothingStuck:
     >>> judge.see(Unreadable("replies-0"))
     >>> judge.findings()
     ['partition 0: the position is 1, the log ends at 3', 'replies-0 is hidden from readers by an open transaction']
+    >>> judge = NothingStuck(handover_max_s=10)
+    >>> judge.see(HandedOver("a", 10.5))
+    >>> judge.findings()
+    ['a took 10.5 s to give partitions back']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, handover_max_s: float = float("inf")) -> None:
+        self._handover_max_s = handover_max_s
         self._position: dict[int, int] = {}
         self._open: dict[int, CallStarted] = {}
         self._found: list[str] = []
@@ -325,6 +333,8 @@ class NothingStuck:
                 self._open = {number: call for number, call in self._open.items() if call.worker != worker}
             case Ended(partition, end):
                 self._end(partition, end)
+            case HandedOver(worker, seconds) if seconds > self._handover_max_s:
+                self._found.append(f"{worker} took {seconds:.1f} s to give partitions back")
             case Unreadable(topic):
                 self._found.append(f"{topic} is hidden from readers by an open transaction")
             case _:
@@ -343,10 +353,11 @@ class NothingStuck:
             self._found.append(f"partition {partition}: the calls of {stuck} have not ended")
 
 
-def judges(publishing: str) -> list[Judge]:
+def judges(publishing: str, handover_max_s: float = float("inf")) -> list[Judge]:
     """All guarantees, as `worker.publishing` promises them."""
-    weaker = publishing == "at_least_once"
-    return [Order(), OneAtATime(), NothingLost(), OneOutcome(repeats_allowed=weaker), CommitAfterAcknowledgement(), NothingStuck()]
+    one_outcome = OneOutcome(repeats_allowed=publishing == "at_least_once")
+    stuck = NothingStuck(handover_max_s=handover_max_s)
+    return [Order(), OneAtATime(), NothingLost(), one_outcome, CommitAfterAcknowledgement(), stuck]
 
 
 def findings(of: Iterable[Judge]) -> list[str]:

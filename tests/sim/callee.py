@@ -11,6 +11,8 @@ from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
 from tests.guarantees.events import CallEnded, CallStarted, Event
 from tests.sim.process import Process
 
+# How long a transport may need to let go of a call that is cut off: at most.
+LETTING_GO_S = 1.0
 JSON = (("content-type", "application/json"),)
 
 
@@ -20,8 +22,10 @@ class Manners:
 
     fails: float = 0.2  # chance that a call does not end in 200 or 404
     slow: float = 0.05
+    hangs: float = 0.0
     latency_s: float = 0.2
     slow_s: float = 5.0
+    hang_s: float = 60.0  # a call's own timeout
 
 
 class Callee:
@@ -61,7 +65,7 @@ class CalleeEngine:
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
                 # A transport may need a moment to let go.
-                await self._after(self._process.chance.random() * 0.05, None)
+                await self._after(self._process.chance.random() * LETTING_GO_S, None)
             raise
         finally:
             if self._process.alive:
@@ -74,6 +78,8 @@ class CalleeEngine:
             return await self._after(min(latency_s, 1.0), Answered(200, JSON, b'{"ok":true}'))
         if chance.random() < manners.slow:
             latency_s = chance.uniform(0, manners.slow_s)
+        if chance.random() < manners.hangs:
+            return await self._after(manners.hang_s, Ambiguous("timeout", "no whole answer in time"))
         if chance.random() >= manners.fails:
             ending = Answered(200, JSON, b'{"ok":true}') if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
             return await self._after(latency_s, ending)

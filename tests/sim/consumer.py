@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, TopicPartition
 
 from dispatcher.core.record import Record
-from tests.guarantees.events import Withheld
+from tests.guarantees.events import HandedOver, Withheld
 from tests.sim.cluster import REQUESTS, Cluster, Wire
 from tests.sim.faults import Refused, plain, timed_out
 from tests.sim.group import Told
@@ -400,9 +400,13 @@ class Consumer:
             self._join()
 
     def _call(self, callback: Callable[[Any, list[TopicPartition]], None], partitions: frozenset[int]) -> None:
+        began = self._process.now
         callback(self, _parts(partitions))
         if not self._process.alive:
             raise Killed
+        assert self._callbacks is not None
+        if callback == self._callbacks.on_revoke and self._process.troubled_until < began:
+            self._cluster.tell(HandedOver(self._process.name, self._process.now - began))
 
     # --- fetching -------------------------------------------------------------------------------------------------------------------
 

@@ -83,7 +83,12 @@ def draw(seed: int, **fixed: Any) -> Plan:
     starts = tuple(chance.uniform(0, 1.5) for _ in range(chance.randint(1, 3)))
     writes = tuple(_write(chance, partitions, span_s) for _ in range(chance.randint(8, 35)))
     faults = tuple(_fault(chance, len(starts), span_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6))))
-    manners = Manners(fails=chance.choice((0, 0.1, 0.5)), slow=chance.choice((0, 0.05, 0.2)), latency_s=chance.choice((0.02, 0.1, 0.4)))
+    manners = Manners(
+        fails=chance.choice((0, 0.1, 0.5)),
+        slow=chance.choice((0, 0.05, 0.2)),
+        hangs=chance.choice((0, 0, 0, 0.05)),
+        latency_s=chance.choice((0.02, 0.1, 0.4)),
+    )
     large = 2000 if chance.random() < 0.2 else 1 << 30
     return Plan(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large)
 

@@ -180,6 +180,7 @@ class Process:
         self.loop = Loop(self, failed)  # type: ignore[abstract] # what a task needs of a loop, and no more
         self.threads: list[Thread] = []
         self.running: Thread | None = None
+        self.troubled_until = 0.0  # when it last was frozen, or a part of it stalled
         self._held: list[tuple[Action, tuple[Any, ...]]] = []
         self._started = chance.uniform(0, 10_000)  # no two processes have the same monotonic clock
 
@@ -218,9 +219,16 @@ class Process:
     def thaw(self) -> None:
         """Let it go on (SIGCONT): everything that was due happens now."""
         self.frozen = False
+        self.troubled_until = self.now
         held, self._held = self._held, []
         for action, args in held:
             self.after(self.latency(), action, *args)
+
+    def stall(self, name: str, until: float) -> None:
+        """Keep one thread, or the loop, from running until then."""
+        self.troubled_until = until
+        for part in (self.loop,) if name == "loop" else [thread for thread in self.threads if thread.name == name]:
+            part.stalled_until = until
 
     def kill(self) -> None:
         """End it at once (SIGKILL)."""

@@ -38,5 +38,6 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
                 if left or name == "faults":
                     yield replace(plan, **{name: left})
             size //= 2
-    if plan.manners.fails or plan.manners.slow:
-        yield replace(plan, manners=replace(plan.manners, fails=0.0, slow=0.0))
+    for name in ("fails", "slow", "hangs"):
+        if getattr(plan.manners, name):
+            yield replace(plan, manners=replace(plan.manners, **{name: 0.0}))

@@ -37,7 +37,7 @@ def test_the_same_seed_is_the_same_world() -> None:
         for seed in ("1", "2")
     }
     assert 1 == len(traces)
-    assert 10_000 < len(traces.pop())
+    assert b"CallStarted" in traces.pop()
 
 
 @pytest.mark.parametrize("seed", range(20))

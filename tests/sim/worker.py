@@ -147,7 +147,7 @@ class Worker:
             *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
             *(lambda: self.poller.snapshot, self.ear, clock),
         )
-        process.start("poller", self.poller.run, self._poller_ended)
+        process.start("poller", lambda: self.poller.run(lambda: self.publisher.is_open), self._poller_ended)
         process.start("publisher", self.publisher.run, self._publisher_ended)
 
     def terminate(self) -> None:

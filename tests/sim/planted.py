@@ -1,0 +1,278 @@
+"""Faults planted into the worker: each is a mistake that others have made on this ground, or that would be easy to make here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from dispatcher.adapters.kafka.sink import Failed, Sink
+from dispatcher.core.call import Ambiguous, CallResult
+from dispatcher.core.instant import Instant
+from dispatcher.core.lane import Lane, Start
+from dispatcher.core.outcome import Owner
+from dispatcher.core.partition import Flow, Partition
+from dispatcher.core.progress import Progress
+from dispatcher.core.record import Message
+from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.worker.at_least_once import AtLeastOnce
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.exactly_once import ExactlyOnce
+from dispatcher.worker.insistence import Insistence
+from dispatcher.worker.letters import Cut, Snapshot
+from dispatcher.worker.poller import Poller
+from dispatcher.worker.ready import Ready, positions_of
+from tests.sim.cluster import DEAD_LETTERS, REPLIES
+from tests.sim.worker import SimulatedSink
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """One fault: how it gets in, which guarantee it breaks, and settings of the worlds that it shows in."""
+
+    name: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    breaks: str
+    fixed: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        return self.name.replace(" ", "_")
+
+
+def _position_of_what_was_only_seen(patch: pytest.MonkeyPatch) -> None:
+    settle = Progress.settle
+
+    def seen(self: Progress, offset: int) -> int:
+        settle(self, offset)
+        self.planned = self.delivered
+        return self.planned
+
+    patch.setattr(Progress, "settle", seen)
+
+
+def _plus_one_over_a_hole(patch: pytest.MonkeyPatch) -> None:
+    settle = Progress.settle
+
+    def next_must_exist(self: Progress, offset: int) -> int:
+        planned = self.planned
+        position = settle(self, offset)
+        if offset != planned:
+            self.planned = planned
+        return min(position, self.planned)
+
+    patch.setattr(Progress, "settle", next_must_exist)
+    patch.setattr(Progress, "reach_end", lambda *_: None)
+
+
+def _reply_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    produce = Sink.produce
+
+    def outside(self: SimulatedSink, messages: list[Message]) -> None:
+        for message in messages:
+            if message.topic == REPLIES:
+                log = self._cluster.logs[message.topic, message.partition]
+                self._cluster.published(log, log.append(message), message)
+        produce(self, [message for message in messages if message.topic != REPLIES])
+
+    patch.setattr(SimulatedSink, "produce", outside)
+
+
+def _booked_before_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
+    def publish(self: AtLeastOnce, pending: list[Ready]) -> None:
+        while pending := self._living(pending):
+            self._number += 1
+            refused = self._commit(positions_of(pending, self._topic_id, self._number))
+            self._deliver([ready for ready in pending if ready.owner not in refused])
+            self._acknowledge([ready.outcome for ready in pending if ready.owner not in refused])
+            pending = [ready for ready in pending if ready.owner in refused]
+            self._steps.back_off()
+
+    patch.setattr(AtLeastOnce, "publish", publish)
+
+
+def _second_call_in_flight(patch: pytest.MonkeyPatch) -> None:
+    start = Engine._start
+
+    def hedged(self: Engine, partition: Partition, step: Any) -> None:
+        start(self, partition, step)
+        self._loop.call_later(0.3, hedge, self, partition, step)
+
+    def hedge(self: Engine, partition: Partition, step: Any) -> None:
+        if partition.owner in self._calls:
+            self._loop.create_task(ignored(self, step))
+
+    async def ignored(self: Engine, step: Any) -> None:
+        with suppress(ValueError):
+            await self._http.call(step.call)
+
+    patch.setattr(Engine, "_start", hedged)
+
+
+class _Everything(frozenset[Owner]):
+    """Contains whatever is asked for."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __ge__(self, _: object) -> bool:
+        return True
+
+
+def _revoked_outcome_with_fresh_metadata(patch: pytest.MonkeyPatch) -> None:
+    init = Insistence.__init__
+
+    def careless(self: Insistence, snapshot: Callable[[], Snapshot], *rest: Any) -> None:
+        init(self, lambda: replace(snapshot(), live=_Everything()), *rest)
+
+    patch.setattr(Insistence, "__init__", careless)
+    patch.setattr(Poller, "_await_publisher", lambda *_: True)
+
+
+def _unknown_commit_published_again(patch: pytest.MonkeyPatch) -> None:
+    insist = Insistence.insist
+
+    def impatient(self: Insistence, what: str, step: Callable[[], object], owners: frozenset[Owner] = frozenset()) -> None:
+        if what != "commit":
+            insist(self, what, step, owners)
+            return
+        try:
+            step()
+        except Failed as failed:
+            failed.then = "reopen"
+            raise
+
+    patch.setattr(Insistence, "insist", impatient)
+    patch.setattr(ExactlyOnce, "_went_through", lambda *_: False)
+
+
+def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
+    def abandon(self: Engine, owners: Iterable[Owner]) -> None:
+        for owner in owners:
+            self.partitions.pop(owner.partition, None)
+            self._poller.put(Cut(owner))
+
+    async def call(self: Engine, partition: Partition, start: Start) -> None:
+        try:
+            result = await self._http.call(start.call)
+        except ValueError:
+            result = Ambiguous("internal", "")
+        self._calls.pop(partition.owner, None)
+        now = self.partitions.get(partition.owner.partition)
+        if now is not None and now.lane.is_calling:
+            now.lane.answered(result, self._clock.now(), self._chance())
+            self._advance(now)
+            self._tell_drained(now)
+
+    patch.setattr(Engine, "abandon", abandon)
+    patch.setattr(Engine, "_call", call)
+
+
+def _unbounded_drain(patch: pytest.MonkeyPatch) -> None:
+    init = Poller.__init__
+
+    def patient(self: Poller, *arguments: Any) -> None:
+        init(self, *arguments)
+        self.drain_s = float("inf")
+
+    patch.setattr(Poller, "__init__", patient)
+
+
+def _letter_without_confirmation(patch: pytest.MonkeyPatch) -> None:
+    deliver, commit = AtLeastOnce._deliver, AtLeastOnce._commit
+
+    def without_letters(self: AtLeastOnce, todo: list[Ready]) -> None:
+        self.__dict__["letters"] = [message for ready in todo for message in ready.messages if message.topic == DEAD_LETTERS]
+        deliver(self, [Ready(ready.outcome, tuple(m for m in ready.messages if m.topic != DEAD_LETTERS)) for ready in todo])
+
+    def letters_after(self: AtLeastOnce, positions: Any) -> Any:
+        refused = commit(self, positions)
+        self._sink.produce(self.__dict__.pop("letters", []))
+        return refused
+
+    patch.setattr(AtLeastOnce, "_deliver", without_letters)
+    patch.setattr(AtLeastOnce, "_commit", letters_after)
+
+
+def _left_paused(patch: pytest.MonkeyPatch) -> None:
+    tell = Engine._tell_flow
+
+    def only_pauses(self: Engine, partition: Partition, flow: Flow | None) -> None:
+        if flow is not Flow.RESUME:
+            tell(self, partition, flow)
+
+    patch.setattr(Engine, "_tell_flow", only_pauses)
+
+
+def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
+    answered = Lane.answered
+
+    def to_the_end(self: Lane, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
+        head = self._head
+        verdict = answered(self, result, instant, chance)
+        if isinstance(verdict, Retry) and head is not None and self._queue:
+            self.add(head.request.record, head.arrived)
+            self._head = None
+        return verdict
+
+    patch.setattr(Lane, "answered", to_the_end)
+
+
+def _call_beside_its_cut_predecessor(patch: pytest.MonkeyPatch) -> None:
+    def blocked(self: Engine, partition: Partition) -> bool:
+        del self
+        del partition
+        return False
+
+    patch.setattr(Engine, "_is_blocked", blocked)
+
+
+def _given_up_while_publishing(patch: pytest.MonkeyPatch) -> None:
+    def at_once(self: Poller, owners: frozenset[Owner]) -> None:
+        for owner in owners:
+            self._live.pop(owner.partition, None)
+        self._refresh()
+        self._post(self._engine.abandon, owners)
+
+    patch.setattr(Poller, "_give_up", at_once)
+
+
+def _given_up_while_calling(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Poller, "_await_cut", lambda *_: None)
+
+
+def _epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("dispatcher.worker.poller.next_epoch", lambda note, wall_s: int(wall_s) if note is None else note.epoch)
+
+
+def _unstable_position(patch: pytest.MonkeyPatch) -> None:
+    from tests.sim.positions import Positions
+
+    def any_position(self: Positions, partitions: Iterable[int]) -> dict[int, tuple[int, str] | None]:
+        return {n: (self._now[n].position, self._now[n].text) for n in partitions}
+
+    patch.setattr(Positions, "stable", any_position)
+
+
+ONCE, TWICE = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),)
+PLANTED = (
+    Planted("position moved by what was only seen", _position_of_what_was_only_seen, "CommitAfterAcknowledgement"),
+    Planted("plus one over a hole", _plus_one_over_a_hole, "NothingStuck"),
+    Planted("reply outside the transaction", _reply_outside_the_transaction, "OneOutcome", ONCE),
+    Planted("outcome booked before the acknowledgement", _booked_before_the_acknowledgement, "CommitAfterAcknowledgement", TWICE),
+    Planted("second call in flight", _second_call_in_flight, "OneAtATime"),
+    Planted("outcome of a revoked partition with fresh metadata", _revoked_outcome_with_fresh_metadata, "OneOutcome", ONCE),
+    Planted("unknown commit published again", _unknown_commit_published_again, "OneOutcome", ONCE),
+    Planted("late result of a dead assignment accepted", _result_of_a_dead_assignment, "OneAtATime"),
+    Planted("unbounded drain", _unbounded_drain, "NothingStuck"),
+    Planted("dead letter without confirmation", _letter_without_confirmation, "CommitAfterAcknowledgement", TWICE),
+    Planted("partition left paused", _left_paused, "NothingStuck"),
+    Planted("retry that enqueues again", _retry_that_enqueues_again, "Order"),
+    Planted("given up while it is published", _given_up_while_publishing, "OneOutcome"),
+    Planted("given up while it is called", _given_up_while_calling, "OneAtATime"),
+    Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime"),
+    Planted("epoch not raised", _epoch_not_raised, "Order"),
+    Planted("unstable position taken", _unstable_position, "OneOutcome", ONCE),
+)

@@ -1,0 +1,24 @@
+"""The tests are tested: faults planted into the worker, each of which the guarantees must find within 500 seeds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.plan import draw
+from tests.sim.planted import PLANTED, Planted
+from tests.sim.world import run
+
+SEEDS_MAX = 500
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=str)
+def test_a_planted_fault_is_found_within_500_seeds(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some world of 500 breaks the guarantee that this fault is about."""
+    planted.plant(monkeypatch)
+    found: set[str] = set()
+    for seed in range(SEEDS_MAX):
+        broken = {finding.partition(":")[0] for finding in run(draw(seed, **dict(planted.fixed))).findings}
+        if planted.breaks in broken:
+            return
+        found |= broken
+    raise AssertionError(f"{planted.breaks} was not broken in {SEEDS_MAX} worlds, only {sorted(found)}")
