@@ -20,6 +20,7 @@ from uuid import UUID
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.core.glance import answered_id, dead_id, error_header, request_id, same_request
@@ -101,7 +102,7 @@ class Submitter:
         """Reach the broker and see that the topic is there, so that what fails later failed on its own."""
         try:
             # All topics: asking for one by name would create it on a broker that allows it, with any number of partitions.
-            known = self._producer.list_topics(timeout=self._timeout_s).topics
+            known = contact(lambda slice_s: self._producer.list_topics(timeout=slice_s), self._timeout_s).topics
         except KafkaException as error:
             self._producer.poll(0)
             raise self._complaints.fault(error, "submitting") from None

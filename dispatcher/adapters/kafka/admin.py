@@ -17,6 +17,7 @@ from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, bu
 from confluent_kafka.cimpl import NewTopic
 
 from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
@@ -106,7 +107,7 @@ def connect(settings: Settings, timeout_s: float) -> Cluster:
     complaints = Complaints(settings)
     client = clients.admin(settings, on_error=complaints.heard)
     try:
-        client.list_topics(timeout=timeout_s)
+        contact(lambda slice_s: client.list_topics(timeout=slice_s), timeout_s)
     except KafkaException as failure:
         client.poll(0)  # the reason waits in the error callback
         raise complaints.fault(failure, "connecting") from None

@@ -14,6 +14,7 @@ from typing import Self
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.positions import Anchor, Position, Span
@@ -125,7 +126,7 @@ class LogReader:
 
     def _partitions(self, wanted: Sequence[int] | None, deadline: float) -> list[int]:
         """Return the partitions to read, all that there are unless some are named."""
-        known = self._consumer.list_topics(self.topic, timeout=_left(deadline)).topics[self.topic]
+        known = contact(lambda slice_s: self._consumer.list_topics(self.topic, timeout=slice_s), _left(deadline)).topics[self.topic]
         if known.error is not None:
             raise KafkaException(known.error)
         numbers = sorted(known.partitions)
