@@ -88,4 +88,10 @@ class Insistence:
 def stop_if_senseless(failed: Failed) -> None:
     """Raise BrokerError for a failure that no repetition mends."""
     if failed.then == "stop":
-        raise BrokerError(f"Kafka refuses to let this worker publish: {failed.name}", "see `dispatcher config show` and the ACLs")
+        raise BrokerError(f"Kafka refuses to let this worker publish: {failed.name}", _hint(failed.name))
+
+
+def _hint(name: str) -> str:
+    if name == "INVALID_TRANSACTION_TIMEOUT":
+        return "lower worker.transaction_timeout_s: the broker's transaction.max.timeout.ms is less"
+    return "see `dispatcher config show` and the ACLs"

@@ -107,3 +107,18 @@ def test_who_is_no_member_sends_no_positions() -> None:
     way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert ["member"] == sink.groups
     assert 1 == len(done)
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_ends_the_worker() -> None:
+    """Asking again mends nothing, and a worker that lives without a producer holds partitions for nothing."""
+
+    class Refusing(SharedName):
+        def open(self) -> None:
+            raise Failed(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT))
+
+    settings = Settings()
+    steps = Insistence(Snapshot, Quiet(), Clock())
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), Refusing(), steps, lambda _: None)
+    with pytest.raises(BrokerError) as caught:
+        way.open()
+    assert "transaction_timeout_s" in str(caught.value.hint)
