@@ -106,6 +106,17 @@ def test_a_first_start_is_the_first_record_that_is_left(settings: SettingsFactor
     assert positions(made) == {0: (4, None), 1: (0, None), 2: (0, None)}
 
 
+def test_positions_that_are_not_in_the_log_are_shown(settings: SettingsFactory, prefix: str) -> None:
+    """A worker ends on them and sends its reader here: retention took records that never ran, or a tool went beyond the end."""
+    made = without_starts(settings, f"{prefix}-out")
+    fill(made, 10)
+    commit(made, {0: 3, 1: 0, 2: 11})
+    admin, part = clients.admin(made), TopicPartition(made.topics.requests, 0, 4)
+    admin.delete_records([part])[part].result(timeout=30)
+    found = {(d.what, d.found, d.wanted) for d in check_topics(made)}
+    assert found == {("position of partition 0", "3", "4 to 10"), ("position of partition 2", "11", "0 to 0")}
+
+
 @pytest.mark.parametrize(("edge", "expected"), [("earliest", 0), ("latest", 7)])
 def test_a_gap_is_for_a_person_to_fill(settings: SettingsFactory, prefix: str, run: Run, edge: str, expected: int) -> None:
     """A partition without a position beside others that have one is refused by name (exit 5), and filled only as told."""

@@ -120,8 +120,8 @@ class Source:
 
     def _fault(self, error: KafkaError) -> None:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            hint = "retention removed records that were never executed: `dispatcher topics check` shows what is missing"
-            raise BrokerError(f"the committed position of a partition of {self._topic} is not in the log any more", hint)
+            hint = "retention removed unexecuted records, or another tool set a position beyond the end: see `dispatcher topics check`"
+            raise BrokerError(f"the committed position of a partition of {self._topic} is not in the log", hint)
         if error.fatal() or error.code() in _STOP_CODES:
             raise BrokerError(f"Kafka ended this worker's membership: {error.name()}", "see the log above; start the worker again")
         LOG.warning("consumer: %s", error.str())

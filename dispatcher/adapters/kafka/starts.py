@@ -67,22 +67,35 @@ def check_topics(settings: Settings, timeout_s: float = 30) -> list[Difference]:
     """List everything that is not as `topics init` would make it; an empty list means that a worker can start."""
     cluster = connect(settings, timeout_s)
     found = differences(cluster, settings)
-    missing, _ = missing_starts(cluster, settings)
+    topic, positions = settings.topics.requests, _positions(cluster, settings)
+    missing = [n for n, position in positions.items() if position is None]
     if missing:
         wants = f"committed for group {settings.worker.group}"
-        found.append(Difference(settings.topics.requests, "start positions", f"none for partitions {_listed(missing)}", wants))
+        found.append(Difference(topic, "start positions", f"none for partitions {_listed(missing)}", wants))
+    # Asked for after the positions: a running worker's may move on meanwhile, but never beyond the end.
+    known = {n: position for n, position in positions.items() if position is not None}
+    first, end = (_log_edge(cluster, topic, list(known), edge) for edge in ("earliest", "latest"))
+    for n, position in known.items():
+        if not first[n] <= position <= end[n]:
+            found.append(Difference(topic, f"position of partition {n}", str(position), f"{first[n]} to {end[n]}"))
     return found
 
 
 def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int]:
     """Name the partitions of the request topic without a committed position, and count all partitions (0 for a missing topic)."""
+    positions = _positions(cluster, settings)
+    return [n for n, position in positions.items() if position is None], len(positions)
+
+
+def _positions(cluster: Cluster, settings: Settings) -> dict[int, int | None]:
+    """Give the committed position of each partition of the request topic, None where there is none; empty for a missing topic."""
     topic = settings.topics.requests
     known = facts_of(cluster, [topic]).get(topic)
     if known is None:
-        return [], 0
+        return {}
     asked = [TopicPartition(topic, partition) for partition in range(known.partitions)]
-    committed = _committed(cluster, settings, asked)
-    return sorted(part.partition for part in committed if part.offset < 0), known.partitions
+    committed = sorted(_committed(cluster, settings, asked), key=lambda part: part.partition)
+    return {part.partition: part.offset if part.offset >= 0 else None for part in committed}
 
 
 def _committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition]) -> list[TopicPartition]:
