@@ -99,8 +99,28 @@ def _warnings(settings: Settings) -> list[str]:
         for alias, upstream in settings.upstreams.items()
         if upstream.call_timeout_s > settings.worker.drain_s
     ]
+    found += [
+        f"upstreams.{alias}.base_url is a loopback or private address, which calls reach with upstreams.{alias}.allow_private = true only"
+        for alias, upstream in settings.upstreams.items()
+        if not upstream.allow_private and _names_private_address(upstream.base_url)
+    ]
     if not settings.upstreams:
         found.append("no [upstreams.NAME] is configured: every request will end as unknown_upstream")
     used = {alias for upstream in settings.upstreams.values() for alias in upstream.credentials}
     found += [f"credentials.{alias} is used by no upstream" for alias in settings.credentials if alias not in used]
     return found
+
+
+def _names_private_address(url: str) -> bool:
+    """Tell it of literal addresses and of localhost; what other names stand for, only the worker's resolver knows."""
+    from ipaddress import ip_address
+    from urllib.parse import urlsplit
+
+    from dispatcher.adapters.http.addresses import is_private
+
+    host = urlsplit(url).hostname or ""
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return is_private(host)

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 Since = Annotated[
     str | None,
     typer.Option(
-        "-o", "--offset", metavar="FROM[:TO]", help="start end N +N -N @2026-11-29T10:00Z @-1h.", show_default="end; start with -e"
+        "-o",
+        "--offset",
+        metavar="FROM[:TO]",
+        help="start end N +N -N @2026-11-29T10:00Z @-1h. N counts offsets, and the marks of transactions have some too.",
+        show_default="end; start with -e",
     ),
 ]
 Key = Annotated[str | None, typer.Option("-k", "--key", help="Only this lane key.")]

@@ -41,7 +41,12 @@ def _submit(
     attempts_max: Annotated[int | None, typer.Option("--attempts-max", help="Most calls.")] = None,
     metadata: Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")] = None,
     jsonl: Annotated[
-        str | None, typer.Option("--jsonl", metavar="FILE|-", help="One request or one record of `requests --json` a line.")
+        str | None,
+        typer.Option(
+            "--jsonl",
+            metavar="FILE|-",
+            help='Many, one a line: {"key": "doc:42", "upstream": "crm", "path": "/x", …}, or what `requests --json` prints.',
+        ),
     ] = None,
 ) -> None:
     """Submit one request, or with --jsonl many, and print a receipt for each: its id and where it stands."""

@@ -7,6 +7,7 @@ import os
 import typer
 
 from dispatcher.cli.app import Options
+from dispatcher.errors import ConfigError
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +25,9 @@ def _worker(ctx: typer.Context) -> None:
 
     options: Options = ctx.obj
     settings = options.settings()
+    if not settings.upstreams:
+        # Most often the file was forgotten, and this worker would join the group of those that have one.
+        raise ConfigError("no [upstreams.NAME] is configured: every request would end as a dead letter", "name the file with --config")
     secrets = resolve_secrets(settings, os.environ)
     configure(settings, secrets)
     for name, upstream in settings.upstreams.items():

@@ -188,6 +188,7 @@ def test_a_bug_is_one_sentence_and_a_traceback_only_with_v(
         (["version", "-X"], "error:"),
         (["config", "show", "--config", "/nowhere.toml"], "error: the configuration file /nowhere.toml does not exist"),
         (["config", "show", "-X", "acks=1"], "carries a guarantee"),
+        (["worker"], "no [upstreams.NAME] is configured"),
         (["config", "check", "-X", f"no.such.property={CANARY}"], "no.such.property"),
         (["config", "check", "-X", f"socket.timeout.ms={CANARY}"], "socket.timeout.ms"),
     ],
@@ -279,6 +280,20 @@ def test_config_check(config_file: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "upstreams.openai.call_timeout_s (100) is longer than worker.drain_s (75)" in err
     assert main(["config", "check", "--config", str(config_file), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
+
+
+@pytest.mark.parametrize(("host", "expected"), [("127.0.0.1", 1), ("localhost", 1), ("[::1]", 1), ("10.1.2.3", 1), ("api.example", 0)])
+def test_config_check_warns_of_addresses_that_no_call_reaches(
+    host: str, expected: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A private callee without allow_private is seen before every request dies of it."""
+    path = tmp_path / "dispatcher.toml"
+    path.write_text(f'[upstreams.u]\nbase_url = "http://{host}:8080/v1"\n')
+    assert main(["config", "check", "--config", str(path)]) == 0
+    assert capsys.readouterr().err.count("u.allow_private = true") == expected
+    path.write_text(f'[upstreams.u]\nbase_url = "http://{host}:8080/v1"\nallow_private = true\n')
+    assert main(["config", "check", "--config", str(path)]) == 0
+    assert "allow_private" not in capsys.readouterr().err
 
 
 def test_config_check_resolves_secrets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
