@@ -79,7 +79,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """The group's coordinator did not take a commit of this worker's, though nothing was wrong with it, or did not say that it did."""
+    """The cluster did not take a reply or a commit of this worker's in time, though nothing was wrong with it, or did not say so."""
 
     worker: str
 

@@ -24,6 +24,8 @@ T = TypeVar("T")
 REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
 # One way through the network: at most, usually, and for the few that are slow.
 WIRE_S, WIRE_SLOW_S = 0.004, 8.0
+# An answer that takes longer keeps a worker from what it promised to do in time.
+PROMPT_S = 1.0
 # After this long without an answer the client library sends the request again.
 RESEND_S = 1.5
 

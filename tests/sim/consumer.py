@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, KafkaError, K
 
 from dispatcher.core.record import Record
 from tests.guarantees.events import HandedOver, Withheld
-from tests.sim.cluster import REQUESTS, Cluster, Wire
+from tests.sim.cluster import PROMPT_S, REQUESTS, Cluster, Wire
 from tests.sim.faults import Refused, plain, timed_out
 from tests.sim.group import Told
 from tests.sim.logs import Entry
@@ -230,15 +230,16 @@ class Consumer:
             self._cluster.positions.commit(to)
 
         self._wire.ask(request, box.put, lambda: box.is_wanted)
+        began = self._process.now
         self._process.thread.wait(COMMIT_WAIT_S, lambda: box.is_there)
         box.is_wanted = False
-        if not box.is_there:
+        error = box.content if isinstance(box.content, KafkaError) else None
+        if self._process.now - began > PROMPT_S or (error is not None and error.retriable()):
             self._cluster.tell(Withheld(self._process.name))
+        if not box.is_there:
             raise timed_out()
-        if isinstance(box.content, KafkaError):
-            if box.content.retriable():
-                self._cluster.tell(Withheld(self._process.name))
-            raise KafkaException(box.content)
+        if error is not None:
+            raise KafkaException(error)
         return [Part(n, position) for n, (position, _) in to.items()]
 
     def get_watermark_offsets(self, part: TopicPartition, *, cached: bool) -> tuple[int, int]:

@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from dispatcher.core.record import Message
-from tests.sim.cluster import REPLIES, Cluster, Wire
+from tests.guarantees.events import Withheld
+from tests.sim.cluster import PROMPT_S, REPLIES, Cluster, Wire
 from tests.sim.consumer import GroupMetadata
 from tests.sim.faults import abortable, fatal, plain, timed_out
 from tests.sim.logs import Log
@@ -115,7 +116,10 @@ class Producer:
 
     def flush(self, timeout: float) -> int:
         self._check(fatal_too=False)
+        began = self._process.now
         self._process.thread.wait(timeout, lambda: not self._undelivered())
+        if self._process.now - began > PROMPT_S:
+            self._cluster.tell(Withheld(self._process.name))
         self.poll(0)
         return self._undelivered()
 
