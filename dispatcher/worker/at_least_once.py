@@ -117,4 +117,7 @@ class AtLeastOnce:
         while answer is None:
             self._steps.tick()
             answer = self._steps.clock.take(command.answer, ANSWER_S)
+            if answer is None and not positions.keys() & self._steps.snapshot().live:
+                # The poller has given all of it up, and may have ended since: nobody is left to answer.
+                return dict.fromkeys(positions, "not ours")
         return answer
