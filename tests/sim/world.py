@@ -9,7 +9,7 @@ from random import Random
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
-from tests.guarantees.events import Ended, Event, Submitted, Unreadable
+from tests.guarantees.events import CallEnded, CallStarted, Crashed, Ended, Event, Submitted, Unreadable
 from tests.guarantees.judges import findings, judges
 from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
@@ -50,6 +50,7 @@ class World:
         worker = plan.settings.worker
         self._judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S)
         self._errors: list[str] = []
+        self._calls: dict[int, str] = {}  # open ones, and whose they are
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
         self.callee = Callee(plan.manners, self.tell)
@@ -62,6 +63,15 @@ class World:
         """Something happened: all guarantees see it."""
         if self.trace is not None:
             self.trace.append(f"{self.schedule.now:9.3f} {event}")
+        match event:
+            case CallStarted(call=call, worker=worker):
+                self._calls[call] = worker
+            case CallEnded(call):
+                self._calls.pop(call, None)
+            case Crashed(worker):
+                self._calls = {call: name for call, name in self._calls.items() if name != worker}
+            case _:
+                pass
         for judge in self._judges:
             judge.see(event)
 
@@ -81,6 +91,8 @@ class World:
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
         schedule.run(schedule.now + bound_s + SETTLING_S + self._written * CALL_S, self._is_settled)
         schedule.run(schedule.now + AFTER_S)
+        # Lost workers may still be about to find out: they are given the time, and what they leave open with it.
+        schedule.run(schedule.now + bound_s, self._is_quiet)
         for (topic, n), log in self.cluster.logs.items():
             if log.stable_end < log.end:
                 self.tell(Unreadable(log.name))
@@ -195,6 +207,9 @@ class World:
         cluster.away_until = cluster.refusing_until = cluster.losing_until = cluster.slow_until = 0.0
         if self.trace is not None:
             self.trace.append(f"{self.schedule.now:9.3f} the faults are over")
+
+    def _is_quiet(self) -> bool:
+        return not self._calls and all(log.stable_end == log.end for log in self.cluster.logs.values())
 
     def _is_settled(self) -> bool:
         if self.schedule.steps % CHECK_STEPS:
