@@ -22,13 +22,14 @@ class Flow(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much one partition may hold.
+    """How much one partition may hold, and for how long what has ended may wait to be published.
 
     Pausing throws away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
     """
 
     records: int
     size_bytes: int
+    unpublished_s: float
 
 
 class Partition:
@@ -50,7 +51,8 @@ class Partition:
         self._room = room
         self._held_records = 0
         self._held_bytes = 0
-        self._unpublished: dict[int, int] = {}  # outcomes handed out and not yet acknowledged, with their bytes
+        # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
+        self._unpublished: dict[int, tuple[int, float]] = {}
         self._unpublished_bytes = 0
         self._paused = False
 
@@ -64,10 +66,16 @@ class Partition:
         """Whether a closed partition has nothing in flight: no call, no outcome that waits to be fetched, no publication."""
         return self.closed and len(self.lane) == 0 and not self._unpublished
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so much waits to be published that no further call may start: answers may be far larger than requests."""
-        return self._unpublished_bytes >= self._room.size_bytes
+    def is_held_back(self, now: float) -> bool:
+        """Whether no further call may start since too much waits to be published, or something for too long.
+
+        Too much: answers may be far larger than requests. Too long: who cannot reach Kafka does not hear that it has lost the
+        partition (a KIP-848 client is told by the broker alone), and would go on beside the new owner until its buffer is empty.
+        """
+        if self._unpublished_bytes >= self._room.size_bytes:
+            return True
+        oldest = next(iter(self._unpublished.values()), None)
+        return oldest is not None and now - oldest[1] >= self._room.unpublished_s
 
     def accept(self, records: Iterable[Record], now: float) -> Flow | None:
         """Queue records that came at `now` (monotonic seconds), each at most once; says if the source should pause."""
@@ -80,23 +88,23 @@ class Partition:
                 self._held_bytes += record.size_bytes
         return self._flow()
 
-    def settle(self, outcome: Outcome) -> Outcome:
+    def settle(self, outcome: Outcome, now: float) -> Outcome:
         """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls."""
         assert outcome.record is not None
         position = self.progress.settle(outcome.record.offset)
-        return self._hand_out(Outcome(outcome.owner, outcome.record, outcome.reply, outcome.letter, position))
+        return self._hand_out(Outcome(outcome.owner, outcome.record, outcome.reply, outcome.letter, position), now)
 
-    def reach_end(self, end: int) -> Outcome | None:
+    def reach_end(self, end: int, now: float) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
         position = None if self.closed else self.progress.reach_end(end)
         if position is None:
             return None
-        return self._hand_out(Outcome(self.owner, None, None, position=position))
+        return self._hand_out(Outcome(self.owner, None, None, position=position), now)
 
     def acknowledge(self, outcome: Outcome) -> Flow | None:
         """`outcome` is published and its position committed; says if the source should go on."""
         # As it was noted, not as it is: what was published may have been cut meanwhile.
-        self._unpublished_bytes -= self._unpublished.pop(_name(outcome))
+        self._unpublished_bytes -= self._unpublished.pop(_name(outcome))[0]
         self.progress.acknowledge(outcome.position)
         if outcome.record is not None:
             self._held_records -= 1
@@ -108,8 +116,8 @@ class Partition:
         self.closed = True
         self.lane.close()
 
-    def _hand_out(self, outcome: Outcome) -> Outcome:
-        self._unpublished[_name(outcome)] = outcome.size_bytes
+    def _hand_out(self, outcome: Outcome, now: float) -> Outcome:
+        self._unpublished[_name(outcome)] = outcome.size_bytes, now
         self._unpublished_bytes += outcome.size_bytes
         return outcome
 

@@ -68,7 +68,7 @@ class Engine:
         self._clock = clock
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._room = Room(worker.lane_buffer_max_records, worker.lane_buffer_max_bytes)
+        self._room = Room(worker.lane_buffer_max_records, worker.lane_buffer_max_bytes, worker.transaction_timeout_s)
         self._slots = worker.inflight_max
         self._ready: deque[Partition] = deque()  # runnable lanes that wait for a slot
         self._calls: dict[Owner, asyncio.Task[None]] = {}
@@ -94,7 +94,7 @@ class Engine:
                 self._advance(partition)
         for owner, end in ends.items():
             partition = self._of(owner)
-            outcome = None if partition is None else partition.reach_end(end)
+            outcome = None if partition is None else partition.reach_end(end, now)
             if outcome is not None:
                 self._publisher.put(outcome)
 
@@ -136,15 +136,16 @@ class Engine:
 
     def acknowledged(self, outcomes: list[Outcome]) -> None:
         """These are published and their positions committed."""
+        now = self._clock.now().mono
         for outcome in outcomes:
             self._observer.acknowledged(outcome)
             partition = self._of(outcome.owner)
             if partition is None:
                 continue
-            was_full = partition.is_full
+            was_held_back = partition.is_held_back(now)
             flow = partition.acknowledge(outcome)
             self._tell_flow(partition, flow)
-            if was_full and not partition.is_full:
+            if was_held_back and not partition.is_held_back(now):
                 self._advance(partition)
             self._tell_drained(partition)
 
@@ -157,13 +158,13 @@ class Engine:
     def _advance(self, partition: Partition) -> None:
         """Run the partition's lane until it waits for something."""
         end = self._clock.now().mono + TURN_S
-        while self._clock.now().mono < end:
+        while (instant := self._clock.now()).mono < end:
             if self._is_blocked(partition):
                 return
-            step = partition.lane.next(self._clock.now())
+            step = partition.lane.next(instant)
             match step:
                 case Settle(outcome):
-                    self._settle(partition, outcome)
+                    self._settle(partition, outcome, instant.mono)
                 case Start():
                     self._start(partition, step)
                     return
@@ -178,7 +179,7 @@ class Engine:
         """Whether a call may not start now, although the lane might want one."""
         if partition.lane.is_calling or partition.closed:
             return False
-        if partition.is_full:
+        if partition.is_held_back(self._clock.now().mono):
             # An acknowledgement calls `_advance`.
             return True
         if any(owner.partition == partition.owner.partition for owner in self._cut):
@@ -190,8 +191,8 @@ class Engine:
             self._ready.append(partition)
         return True
 
-    def _settle(self, partition: Partition, outcome: Outcome) -> None:
-        planned = partition.settle(outcome)
+    def _settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
+        planned = partition.settle(outcome, now)
         misplaced = outcome.record is not None and not self._decoder.on_right_partition(outcome.record)
         self._observer.settled(planned, misplaced=misplaced)
         self._publisher.put(planned)

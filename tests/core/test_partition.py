@@ -15,7 +15,7 @@ from dispatcher.core.record import Record
 from tests.specimens import MONO, OWNER, answer, decoder, now, record
 
 DECODER = decoder()
-ROOM = Room(records=4, size_bytes=1 << 20)
+ROOM = Room(records=4, size_bytes=1 << 20, unpublished_s=10)
 
 
 def partition(room: Room = ROOM) -> Partition:
@@ -35,7 +35,7 @@ def settle(held: Partition, status: int = 200) -> Outcome:
     held.lane.answered(answer(status), now(), 0.5)
     step = held.lane.next(now())
     assert isinstance(step, Settle)
-    return held.settle(step.outcome)
+    return held.settle(step.outcome, MONO)
 
 
 def test_a_full_partition_pauses_once_and_resumes_at_half() -> None:
@@ -54,26 +54,39 @@ def test_answers_that_wait_to_be_published_are_bounded_too() -> None:
 
     What is published may have been cut meanwhile; what counts is what was handed out.
     """
-    held = partition(Room(records=100, size_bytes=1000))
+    held = partition(Room(records=100, size_bytes=1000, unpublished_s=10))
     held.accept([record(offset=n) for n in (5, 6)], MONO)
     assert run(held) is not None
     held.lane.answered(answer(200, b"y" * 2000), now(), 0.5)
     step = held.lane.next(now())
     assert isinstance(step, Settle)
-    assert not held.is_full
-    large = held.settle(step.outcome)
-    assert held.is_full
+    assert not held.is_held_back(MONO)
+    large = held.settle(step.outcome, MONO)
+    assert held.is_held_back(MONO)
     held.acknowledge(large.cut(large.reply.envelope.reply_topic if large.reply else ""))
-    assert not held.is_full
+    assert not held.is_held_back(MONO)
+
+
+def test_who_cannot_publish_for_long_starts_no_further_call() -> None:
+    """A worker that Kafka cannot reach may have lost its partition: what has ended waits 10 s, then the lane stands until it is out."""
+    held = partition()
+    held.accept([record(offset=n) for n in (5, 6)], MONO)
+    first, second = settle(held), settle(held)
+    assert not held.is_held_back(MONO + 9)
+    assert held.is_held_back(MONO + 10)
+    held.acknowledge(first)
+    assert held.is_held_back(MONO + 10)
+    held.acknowledge(second)
+    assert not held.is_held_back(MONO + 10)
 
 
 def test_bytes_count_as_records_do() -> None:
     """One large record fills the room; its acknowledgement empties it."""
-    held = partition(Room(records=100, size_bytes=1000))
+    held = partition(Room(records=100, size_bytes=1000, unpublished_s=10))
     assert held.accept([record(b"x" * 1000)], MONO) is Flow.PAUSE
     step = held.lane.next(now())
     assert isinstance(step, Settle)
-    assert held.acknowledge(held.settle(step.outcome)) is Flow.RESUME
+    assert held.acknowledge(held.settle(step.outcome, MONO)) is Flow.RESUME
 
 
 def test_a_record_is_held_until_it_is_acknowledged() -> None:
@@ -97,12 +110,12 @@ def test_an_end_moves_the_position_without_a_message() -> None:
     """Behind trailing markers an outcome without a reply carries the position; nothing is published for it."""
     held = partition()
     held.accept([record()], MONO)
-    assert held.reach_end(8) is None
+    assert held.reach_end(8, MONO) is None
     assert settle(held).position == 8
-    end = held.reach_end(9)
+    end = held.reach_end(9, MONO)
     assert end is not None
     assert (end.position, end.messages(), end.owner) == (9, (), OWNER)
-    assert held.reach_end(9) is None
+    assert held.reach_end(9, MONO) is None
 
 
 def test_a_closed_partition_takes_nothing() -> None:
@@ -110,7 +123,7 @@ def test_a_closed_partition_takes_nothing() -> None:
     held = partition()
     held.close()
     assert held.accept([record()], MONO) is None
-    assert held.reach_end(9) is None
+    assert held.reach_end(9, MONO) is None
     assert held.held_records == 0
     assert held.is_drained
 
@@ -126,7 +139,7 @@ def test_it_is_drained_when_call_and_publication_have_ended() -> None:
     assert not held.is_drained
     step = held.lane.next(now())
     assert isinstance(step, Settle)
-    outcome = held.settle(step.outcome)
+    outcome = held.settle(step.outcome, MONO)
     assert not held.is_drained
     held.acknowledge(outcome)
     assert held.is_drained
@@ -149,7 +162,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @initialize(records=st.integers(1, 6))
     def begin(self, records: int) -> None:
-        self.room = Room(records, 1 << 30)
+        self.room = Room(records, 1 << 30, 10)
         self.held = Partition(OWNER, 0, DECODER, self.room)
         self.end = 0
         self.later_s = 0.0
@@ -185,7 +198,7 @@ class PartitionMachine(RuleBasedStateMachine):
             case Settle(outcome):
                 assert outcome.record is not None
                 self.settled.append(outcome.record.offset)
-                self.unacknowledged.append(self.held.settle(outcome))
+                self.unacknowledged.append(self.held.settle(outcome, MONO))
             case Wait(until, why):
                 assert until > MONO + self.later_s
                 assert why in {"backoff", "retry_after"}
@@ -211,7 +224,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(markers=st.integers(0, 2))
     def reach_end(self, markers: int) -> None:
         self.end += markers
-        if (outcome := self.held.reach_end(self.end)) is not None:
+        if (outcome := self.held.reach_end(self.end, MONO)) is not None:
             assert set(self.accepted) == set(self.settled)
             assert not self.closed
             self.unacknowledged.append(outcome)
