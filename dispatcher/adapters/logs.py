@@ -15,7 +15,8 @@ import logging
 import secrets as chance
 import sys
 import threading
-from collections.abc import Iterable, Mapping, MutableMapping
+import time
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, TextIO, cast
 
 import orjson
@@ -23,6 +24,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from dispatcher.core.redaction import Redactor
+from dispatcher.core.repetition import Repetition
 from dispatcher.settings import Settings
 
 # The fields that stand first in a line, in this order; others follow as given. A key never stands there, only its `key_hash`.
@@ -62,11 +64,18 @@ class _Output:
         self.logger = _logger(logging.INFO)
 
 
-def configure(settings: Settings, secrets: Mapping[str, str] | Iterable[str] = (), *, stream: TextIO | None = None) -> None:
+def configure(
+    settings: Settings,
+    secrets: Mapping[str, str] | Iterable[str] = (),
+    *,
+    stream: TextIO | None = None,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
     """Set the level, the secrets to keep out, and the secret under which keys are hashed. Call it once, before threads start.
 
     `secrets` are values that must never appear (`resolve_secrets`, `known_secrets`); those inside the settings are known anyway.
-    Afterwards the standard library's loggers come out here too: warnings of all, of librdkafka at the level of the settings.
+    Afterwards the standard library's loggers come out here too: warnings of all, of librdkafka at the level of the settings. A line
+    that librdkafka repeats is written once in ten seconds (of `now`), and then says how often it was `repeated`.
     """
     values = list(secrets.values()) if isinstance(secrets, Mapping) else list(secrets)
     _OUT.redact = Redactor(values + settings.secret_values())
@@ -78,7 +87,7 @@ def configure(settings: Settings, secrets: Mapping[str, str] | Iterable[str] = (
     root = logging.getLogger()
     for old in [handler for handler in root.handlers if isinstance(handler, _FromLibraries)]:
         root.removeHandler(old)
-    root.addHandler(_FromLibraries(level))
+    root.addHandler(_FromLibraries(level, now))
     logging.getLogger(_KAFKA).setLevel(level)
     if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _thread_died
@@ -158,7 +167,12 @@ def _plain(value: Any, redact: Redactor, depth: int) -> Any:  # noqa: ANN401 - a
 
 
 class _FromLibraries(logging.Handler):
-    """Brings the standard library's log records into our lines."""
+    """Brings the standard library's log records into our lines. `logging` lets one thread in at a time."""
+
+    def __init__(self, level: int, now: Callable[[], float]) -> None:
+        super().__init__(level)
+        self._now = now
+        self._repetition = Repetition()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record. librdkafka's have three arguments: facility, client and text."""
@@ -167,7 +181,11 @@ class _FromLibraries(logging.Handler):
         failure = record.exc_info if record.exc_info and record.exc_info[0] is not None else None
         if record.name == _KAFKA and isinstance(record.args, tuple) and len(record.args) == 3:
             facility, client, text = record.args
-            write("kafka_client", facility=facility, client=client, message=text)
+            # At level debug somebody wants to see each one.
+            repeated = self._repetition.heard(f"{client} {text}", self._now()) if record.levelno > logging.DEBUG else 0
+            if repeated is not None:
+                count = {"repeated": repeated} if repeated else {}
+                write("kafka_client", facility=facility, client=client, message=text, **count)
         elif record.name == _KAFKA or record.levelno >= logging.WARNING:
             write("library_log", logger=record.name, message=record.getMessage(), exc_info=failure)
 

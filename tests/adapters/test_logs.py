@@ -169,6 +169,27 @@ def test_librdkafka_speaks_through_our_lines(lines: Lines) -> None:
     ]
 
 
+def test_a_flood_of_librdkafka_is_one_line_in_ten_seconds(lines: Lines) -> None:
+    """A broker that is away is said once, then with a count; another client's line, another text and debug lines are not held back."""
+    clock = [100.0]
+    logs.configure(Settings(logs=LogSettings(level="debug")), stream=lines.stream, now=lambda: clock[0])
+    client = logs.kafka_logger()
+
+    def refused(name: str, after_ms: int) -> None:
+        client.error("%s [%s] %s", "FAIL", name, f"[thrd:h:1/bootstrap]: h:1/bootstrap: refused (after {after_ms}ms in state CONNECT)")
+
+    for n in range(20):
+        clock[0] += 0.1
+        refused("rdkafka#producer-1", n)
+        client.debug("%s [%s] %s", "BROKER", "rdkafka#producer-1", "h:1: tried")
+    refused("rdkafka#consumer-2", 0)
+    clock[0] += 10
+    refused("rdkafka#producer-1", 0)
+    rows = [(row["client"], row.get("repeated")) for row in lines.rows if row["level"] == "error"]
+    assert rows == [("rdkafka#producer-1", None), ("rdkafka#consumer-2", None), ("rdkafka#producer-1", 19)]
+    assert sum(row["level"] == "debug" for row in lines.rows) == 20
+
+
 def test_warnings_of_libraries_are_lines_too(lines: Lines) -> None:
     """Asyncio's "exception was never retrieved" comes with a traceback, and that with whatever the exception held."""
     try:
