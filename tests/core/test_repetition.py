@@ -10,8 +10,6 @@ from dispatcher.core.repetition import QUIET_S, Repetition
 REFUSED = (
     "[thrd:127.0.0.1:{port}/1]: 127.0.0.1:{port}/1: Connect to ipv4#127.0.0.1:{port} failed: refused (after {ms}ms in state CONNECT{more})"
 )
-    "[thrd:127.0.0.1:{port}/1]: 127.0.0.1:{port}/1: Connect to ipv4#127.0.0.1:{port} failed: refused (after {ms}ms in state CONNECT{more})"
-)
 
 
 def test_the_examples_hold() -> None:
