@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli.app import Options
-from dispatcher.cli.replies import Key, Most, Partitions, partition_numbers, show
+from dispatcher.cli.replies import Key, Most, Partitions, Table, partition_numbers, show
 from dispatcher.cli.rows import moment, place, say, word
 from dispatcher.core.durations import parse_duration
 from dispatcher.errors import CallFailed, ConfigError
@@ -52,7 +52,7 @@ def _list(
         request_id=request_id,
         reason=_reason(reason),
     )
-    show(client.dead_letters(options.settings(), query, timeout_s=options.timeout_s), options, _row, count)
+    show(client.dead_letters(options.settings(), query, timeout_s=options.timeout_s), options, LETTER, count)
 
 
 def _show(
@@ -100,12 +100,15 @@ def _reason(text: str | None) -> str | None:
     return text
 
 
-def _row(letter: Record) -> str:
+def _row(letter: Record, _whole: bool) -> str:
     from dispatcher.core.glance import error_header
 
     columns = [place(letter), moment(letter.timestamp_ms), word(error_header(letter, "reason")), word(letter.key)]
     columns += [word(error_header(letter, name)) for name in ("message", "stage", "delivery.count")]
     return " ".join(columns)
+
+
+LETTER = Table("PLACE TIME REASON KEY MESSAGE STAGE ATTEMPTS", _row)
 
 
 def _whole(letter: Record) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,12 +53,15 @@ def _replies(
     follow: Follow = False,
     exit_: End = False,
 ) -> None:
-    """Print replies: place, time, key, status, request id, reason and headers; --json prints the whole record."""
+    """Print replies: place, time, key, status, HTTP status, duration, request id, reason, and the headers that are not ours.
+
+    -v shows all headers, --json the whole record.
+    """
     from dispatcher import client
 
     options: Options = ctx.obj
     query = _query(offset, key, request_id, partitions, follow=follow, until_end=exit_)
-    show(client.replies(options.settings(), query, timeout_s=options.timeout_s), options, _reply_row, count)
+    show(client.replies(options.settings(), query, timeout_s=options.timeout_s), options, REPLY, count)
 
 
 def _requests(
@@ -69,25 +74,41 @@ def _requests(
     follow: Follow = False,
     exit_: End = False,
 ) -> None:
-    """Print requests: place, time, key, call, id and headers; --json prints the whole record, for `submit --jsonl` to take."""
+    """Print requests: place, time, key, method, upstream, path, id, and the headers that are not ours.
+
+    -v shows all headers, --json the whole record, for `submit --jsonl` to take.
+    """
     from dispatcher import client
 
     options: Options = ctx.obj
     query = _query(offset, key, request_id, partitions, follow=follow, until_end=exit_)
-    show(client.requests(options.settings(), query, timeout_s=options.timeout_s), options, _request_row, count)
+    show(client.requests(options.settings(), query, timeout_s=options.timeout_s), options, REQUEST, count)
 
 
-def show(search: Search, options: Options, row: Callable[[Record], str], count: int | None) -> None:
-    """Print what a search finds, as it is found; say where was looked when that was nothing."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How records of one topic are shown to people: the names of the columns, and what makes a row of a record and -v."""
+
+    columns: str
+    row: Callable[[Record, bool], str]
+
+
+def show(search: Search, options: Options, table: Table, count: int | None) -> None:
+    """Print what a search finds, as it is found; say where was looked when that was nothing.
+
+    Somebody who looks at a terminal also sees what the columns are: on stderr, since stdout is data.
+    """
     from dispatcher.core.record_json import record_line
 
-    found = 0
+    found, whole = 0, options.verbose > 0
     with search:
         for record in islice(search, count):
+            if not found and not options.json and not options.quiet and sys.stdout.isatty():
+                note(table.columns)
             found += 1
-            say(record_line(record) if options.json else row(record))
+            say(record_line(record) if options.json else table.row(record, whole))
     if not found and not options.quiet:
-        note(f"note: nothing found; searched {_extent(search.searched)}")
+        note(f"note: nothing found; searched {_extent(search.searched, whole=whole)}")
 
 
 def partition_numbers(text: str | None) -> tuple[int, ...] | None:
@@ -111,20 +132,25 @@ def _query(offset: str | None, key: str | None, request_id: str | None, partitio
     return Query(span, partition_numbers(partitions), until_end, key, request_id)
 
 
-def _reply_row(reply: Record) -> str:
+def _reply_row(reply: Record, whole: bool) -> str:
     from dispatcher.core.glance import answered_id, header
 
-    reason = _fields(reply.value).get("reason")
+    reason, took_ms = _fields(reply.value).get("reason"), header(reply, "dispatcher-duration-ms")
     columns = [place(reply), moment(reply.timestamp_ms), word(reply.key), word(header(reply, "dispatcher-status"))]
-    columns += [word(answered_id(reply) or None), word(reason) if isinstance(reason, str) else NOTHING, headers(reply)]
-    return " ".join(columns)
+    columns += [word(header(reply, "dispatcher-http-status")), NOTHING if took_ms is None else f"{word(took_ms)}ms"]
+    columns += [word(answered_id(reply) or None), word(reason) if isinstance(reason, str) else NOTHING]
+    return " ".join(columns + headers(reply, whole=whole))
 
 
-def _request_row(request: Record) -> str:
+def _request_row(request: Record, whole: bool) -> str:
     from dispatcher.core.glance import header
 
-    columns = (place(request), moment(request.timestamp_ms), word(request.key), _call(request.value), word(header(request, "ce_id")))
-    return " ".join((*columns, headers(request)))
+    columns = [place(request), moment(request.timestamp_ms), word(request.key), _call(request.value), word(header(request, "ce_id"))]
+    return " ".join(columns + headers(request, whole=whole))
+
+
+REPLY = Table("PLACE TIME KEY STATUS HTTP DURATION REQUEST REASON [HEADERS]", _reply_row)
+REQUEST = Table("PLACE TIME KEY METHOD UPSTREAM PATH ID [HEADERS]", _request_row)
 
 
 def _call(value: bytes | None) -> str:
@@ -146,6 +172,10 @@ def _fields(value: bytes | None) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _extent(searched: dict[int, tuple[int, int]]) -> str:
-    """Show what was looked at as `partition/first..behind the last`."""
-    return ", ".join(f"{number}/{first}..{behind}" for number, (first, behind) in sorted(searched.items())) or "nothing"
+def _extent(searched: dict[int, tuple[int, int]], *, whole: bool) -> str:
+    """Show what was looked at as `partition/first..behind the last`; those with nothing to look at are only counted, unless `whole`."""
+    full = [f"{number}/{first}..{behind}" for number, (first, behind) in sorted(searched.items()) if whole or first < behind]
+    empty = 0 if whole else len(searched) - len(full)
+    if empty:
+        full.append(f"{empty} empty partition{'' if empty == 1 else 's'}")
+    return ", ".join(full) or "nothing"

@@ -11,6 +11,8 @@ from dispatcher.core.record import Record
 from dispatcher.core.record_json import shown
 
 NOTHING = "-"
+# Headers of ours, which the columns of a row already tell.
+_TOLD = ("ce_", "dispatcher-", "content-type")
 
 
 def say(row: str | bytes) -> None:
@@ -51,8 +53,9 @@ def moment(time_ms: int | None) -> str:
         return str(time_ms)
 
 
-def headers(record: Record) -> str:
-    """Show the headers as `[name=value …]`; values as words, a missing one as `-`."""
+def headers(record: Record, *, whole: bool) -> list[str]:
+    """Show the headers as one more column, `[name=value …]`; values as words, a missing one as `-`. Not `whole`: only those not ours."""
     if record.headers is None:
-        return "[unreadable]"
-    return "[" + " ".join(f"{word(name)}={word(content)}" for name, content in record.headers) + "]"
+        return ["[unreadable]"]
+    pairs = [f"{word(name)}={word(content)}" for name, content in record.headers if whole or not name.lower().startswith(_TOLD)]
+    return [f"[{' '.join(pairs)}]"] if pairs or whole else []
