@@ -54,6 +54,7 @@ RESERVED_PROPERTIES = frozenset(
 # `sasl.pasword` holds a password, and no list of secret names would know it.
 _PLAIN_PROPERTIES = frozenset(
     {
+        "bootstrap.servers",
         "client.id",
         "client.rack",
         "compression.codec",
@@ -61,6 +62,7 @@ _PLAIN_PROPERTIES = frozenset(
         "debug",
         "enable.ssl.certificate.verification",
         "log_level",
+        "metadata.broker.list",
         "sasl.kerberos.principal",
         "sasl.kerberos.service.name",
         "sasl.mechanism",

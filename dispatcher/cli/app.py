@@ -77,7 +77,7 @@ class Options:
 
     def secrets(self) -> list[str]:
         """List every secret known so far, for the error path: it must not print one, and must not fail over a missing one."""
-        given = [value for _, separator, value in (p.partition("=") for p in self.properties) if separator]
+        given = _secrets_in(self.properties) if self.properties else []
         if self._loaded is None:
             return given
         from dispatcher.adapters.config import known_secrets  # as above
@@ -120,6 +120,14 @@ def _pair(text: str) -> str:
     if not separator or not name.strip():
         raise ConfigError("-X needs NAME=VALUE", "for example: -X security.protocol=SASL_SSL")
     return text
+
+
+def _secrets_in(properties: list[str]) -> list[str]:
+    """Pick the values of -X that must not be repeated: all but those of properties that are known to hold no secret."""
+    from dispatcher.settings import is_plain_property  # `version` needs no pydantic
+
+    pairs = [(name.strip(), value) for name, _, value in (text.partition("=") for text in properties)]
+    return [value for name, value in pairs if not is_plain_property(name) and not is_plain_property(name.replace("_", "."))]
 
 
 def _timeout(text: str) -> float:
@@ -204,6 +212,9 @@ _Yes = Annotated[bool, _option("-y", "--yes", metavar="", help="Answer questions
 _Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.")]
 
 
+_Version = Annotated[bool, typer.Option("--version", metavar="", help="As the command version.", show_default=False)]
+
+
 @app.callback()
 def _root(
     ctx: typer.Context,
@@ -216,6 +227,7 @@ def _root(
     no_color: _NoColor = False,
     yes: _Yes = False,
     timeout: _Timeout = None,
+    version: _Version = False,
 ) -> None:
     """Take the global options that stand before the command."""
     options = ctx.ensure_object(Options)
@@ -223,6 +235,11 @@ def _root(
     given |= {"quiet": quiet, "verbose": verbose, "yes": yes, "timeout": timeout}
     for name, value in given.items():
         options.add(name, value)
+    if version:
+        from dispatcher.cli.version import say_versions  # it imports this module
+
+        say_versions(options)
+        raise typer.Exit
     if ctx.invoked_subcommand is None:
         with contextlib.redirect_stdout(sys.stderr):  # rich prints the help itself; on stdout it would be taken for data
             ctx.get_help()

@@ -22,9 +22,13 @@ def register(app: typer.Typer) -> None:
 
 def _version(ctx: typer.Context) -> None:
     """Print the versions of the dispatcher, of Python and of the libraries that matter."""
+    say_versions(ctx.obj)
+
+
+def say_versions(options: Options) -> None:
+    """Print them; `--version` does the same."""
     versions = {"dispatcher": dispatcher.__version__, "python": platform.python_version()}
     versions |= {name: _of(name) for name in _LIBRARIES}
-    options: Options = ctx.obj
     if options.json:
         typer.echo(json.dumps(versions))
         return

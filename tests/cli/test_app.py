@@ -218,6 +218,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"dispatcher {dispatcher.__version__}\n" in capsys.readouterr().out
     assert main(["version", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dispatcher"] == dispatcher.__version__
+    assert main(["--version"]) == 0
+    assert f"dispatcher {dispatcher.__version__}\n" in capsys.readouterr().out
+    assert main(["--version", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dispatcher"] == dispatcher.__version__
 
 
 @pytest.fixture
@@ -322,6 +326,15 @@ def test_the_error_path_knows_secrets_from_files(config_file: Path) -> None:
     options.settings()
     assert {CANARY, f"Bearer {CANARY}"} == set(options.secrets())
     assert exits.exit_code(CallFailed("x"), options) == 1
+
+
+def test_only_what_may_be_a_secret_is_masked(seen: Seen, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hint stays readable though a known plain property has a word of it; what is not known to be plain is masked."""
+    monkeypatch.setattr("dispatcher.cli.app", seen.app)
+    seen.failure = BrokerError("no", f"broker, kafka:9092, my-client and {CANARY}")
+    plain = ["-X", "debug=broker", "-X", "bootstrap.servers=kafka:9092", "-X", "client_id=my-client"]
+    assert main(["look", *plain, "-X", f"sasl.pasword={CANARY}"]) == 3
+    assert capsys.readouterr().err.endswith("hint: broker, kafka:9092, my-client and ***\n")
 
 
 def test_v_lets_librdkafka_speak(capsys: pytest.CaptureFixture[str]) -> None:
