@@ -16,7 +16,11 @@ def register(app: typer.Typer) -> None:
 
 
 def _worker(ctx: typer.Context) -> None:
-    """Run lanes until SIGTERM: take requests, make calls in order, publish replies and dead letters. Logs JSON lines on stderr."""
+    """Run lanes until SIGTERM: take requests, make calls in order, publish replies and dead letters. Logs JSON lines on stderr.
+
+    SIGTERM or Ctrl-C drains: the calls in hand end (at most worker.drain_s), are published, and it exits with 0. A second one ends it at
+    once, with 130: what was in hand is repeated by the next worker.
+    """
     import uvloop  # the command line stays fast for everything else
 
     from dispatcher.adapters.config import resolve_secrets
