@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Literal
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -24,6 +26,8 @@ from dispatcher.settings import Settings
 
 # One client call waits at most this long, so that the thread's tick shows that it lives; the caller asks again.
 STEP_S = 5.0
+# A call that may not come back at all (see `_leashed`) is given this long beyond its own time-out.
+HANG_S = 2.0
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE})
 _UNWRITABLE = frozenset(
     {
@@ -146,7 +150,7 @@ class Sink:
         """Put positions and metadata per partition of the request topic into the transaction, as the member that `group` names."""
         topic = self._settings.topics.requests
         offsets = [TopicPartition(topic, n, position, metadata=text) for n, (position, text) in positions.items()]
-        self._step(partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S))
+        self._step(partial(_leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -243,3 +247,29 @@ class Sink:
             step()
         except KafkaException as failure:
             raise Failed(failure.args[0]) from None
+
+
+def _leashed(call: Callable[[], object]) -> None:
+    """Make a client call in a thread of its own, and leave both behind if the call does not come back. Raises KafkaException.
+
+    Sending offsets ignores its time-out while the group's coordinator is away, and may then hang for ever, also after the coordinator
+    is back (librdkafka issues 5456 and 5511; 2.16 has it). What is left behind is one thread and one producer per outage; a new
+    producer of the same name fences it, should it ever wake.
+    """
+    end: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001 - carried over to the caller, whatever it is
+            end.put(error)
+        else:
+            end.put(None)
+
+    Thread(target=run, name="send_offsets", daemon=True).start()
+    try:
+        error = end.get(timeout=STEP_S + HANG_S)
+    except Empty:
+        raise KafkaException(KafkaError(KafkaError._WAIT_COORD)) from None
+    if error is not None:
+        raise error
