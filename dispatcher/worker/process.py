@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NoReturn
 
-from dispatcher.adapters.http import open_engine
+from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol
@@ -24,7 +24,7 @@ from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.request import Decoder
-from dispatcher.errors import BrokerError, DispatcherError
+from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
@@ -56,18 +56,18 @@ class Surroundings:
 
 
 def survey(settings: Settings) -> Surroundings:
-    """Ask the broker about topics and group protocol. Raises BrokerError where a worker could not keep its promises."""
+    """Ask the broker about topics and group protocol. Raises BrokerError or ConfigError where a worker could not keep its promises."""
     topics = settings.topics
     cluster = admin.connect(settings, FACTS_TIMEOUT_S)
     found = admin.facts_of(cluster, {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics})
     missing = {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics} - set(found)
     if missing:
-        raise BrokerError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
+        raise ConfigError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
     requests = found[topics.requests]
     for name in (topics.replies, topics.dead_letters):
         if found[name].partitions != requests.partitions:
             hint = "replies and dead letters go to the request's partition number: make the counts equal"
-            raise BrokerError(f"{name} has {found[name].partitions} partitions and {topics.requests} has {requests.partitions}", hint)
+            raise ConfigError(f"{name} has {found[name].partitions} partitions and {topics.requests} has {requests.partitions}", hint)
     protocol = settings.worker.protocol
     if protocol == "auto":
         protocol = "consumer" if clients.kip848_session_timeout(cluster.client) is not None else "cooperative"
@@ -83,7 +83,16 @@ async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
         # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
         loop.add_signal_handler(name, _exit, 0)
     surroundings = await asyncio.to_thread(survey, settings)
-    worker = Worker(settings, surroundings, secrets)
+    http = open_engine(settings, secrets)
+    try:
+        await _run(Worker(settings, surroundings, http), settings, surroundings)
+    finally:
+        await http.close()
+
+
+async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -> None:
+    """Run an assembled worker to its end."""
+    loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, worker.signalled)
     logger().info(
@@ -97,14 +106,14 @@ async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
     try:
         await worker.ended()
     finally:
-        await worker.close()
+        worker.close()
     logger().info("stopped")
 
 
 class Worker:
     """The assembly. Everything is handed to its one owner here; nothing is shared afterwards but letters and read-only numbers."""
 
-    def __init__(self, settings: Settings, surroundings: Surroundings, secrets: Mapping[str, str]) -> None:
+    def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine) -> None:
         worker, requests = settings.worker, surroundings.requests
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -112,10 +121,9 @@ class Worker:
         observer = WorkerObserver(metrics, self._clock)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
-        self._http = open_engine(settings, secrets)
         topic_id = _text(requests.topic_id)
         decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
-        self.engine = Engine(decoder, self._http, self._to_poller, self._to_publisher, observer, self._clock, random.random)
+        self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, observer, self._clock, random.random)
         consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
         source = Source(consumer, settings.topics.requests, incremental=surroundings.protocol != "eager")
         self.poller = Poller(
@@ -210,11 +218,10 @@ class Worker:
         fault = None if self._signals else BrokerError("this worker cannot go on, and its client does not let go", "see the log above")
         _finish(self._poller_end, fault)
 
-    async def close(self) -> None:
-        """Let go of what is left."""
+    def close(self) -> None:
+        """Let go of what is left; the HTTP engine is its owner's."""
         self.publisher.abandon()
         self.health.close()
-        await self._http.close()
 
     def _post(self, function: Callable[..., None], *args: object) -> None:
         # The loop is closed only after both threads have ended, or while the process ends anyway.

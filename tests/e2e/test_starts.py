@@ -1,4 +1,4 @@
-"""Starting a worker where it could not keep its promises: exit 3, one sentence and what to do."""
+"""Starting a worker where it could not keep its promises: exit 3, or 2 without topics, one sentence and what to do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 CANNOT = 3
+MISSING = 2
 
 
-def _refused(worker: Worker) -> str:
+def _refused(worker: Worker, code: int = CANNOT) -> str:
     """Wait until it has given up; give its last words, which are a sentence and a hint."""
-    assert worker.wait() == CANNOT, worker.text()
+    assert worker.wait() == code, worker.text()
     assert "Traceback" not in worker.text()
     words = [line for line in worker.text().splitlines() if not line.startswith("{")]
     assert ["error", "hint"] == [line.partition(":")[0] for line in words], words
@@ -29,7 +30,7 @@ def _refused(worker: Worker) -> str:
 def test_without_topics(settings: SettingsFactory, tmp_path: Path) -> None:
     """It names what is missing, and the command that makes it."""
     with stage(settings, tmp_path, init=False) as set_up:
-        words = _refused(set_up.worker())
+        words = _refused(set_up.worker(), MISSING)
         assert set_up.settings.topics.requests in words
         assert "dispatcher topics init" in words
 

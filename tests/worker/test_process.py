@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from threading import Event
 
 import pytest
 
+from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.source import Source
-from dispatcher.errors import BrokerError
+from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from dispatcher.worker import process
 from dispatcher.worker.process import Surroundings, Worker
@@ -18,21 +20,30 @@ NOBODY = "127.0.0.1:1"
 SIGNAL_TO_END_S = 20
 
 
-async def ended(publishing: str = "at_least_once", *, signalled: bool = True) -> None:
-    """Run a worker without a broker until it ends."""
-    settings = Settings.model_validate(
-        {"kafka": {"bootstrap_servers": NOBODY}, "worker": {"publishing": publishing, "slot": "7", "http_port": 0}}
-    )
+def without_broker(**worker: object) -> Settings:
+    """Make settings of a worker that no broker answers."""
+    return Settings.model_validate({"kafka": {"bootstrap_servers": NOBODY}, "worker": {"slot": "7", "http_port": 0} | worker})
+
+
+def surroundings(settings: Settings) -> Surroundings:
+    """Make up what such a worker was told before."""
     topics = settings.topics
     limits = {topics.replies: 1_000_000, topics.dead_letters: 1_000_000}
-    facts = TopicFacts(topics.requests, bytes(16), 2, 1_000_000)
-    worker = Worker(settings, Surroundings(facts, {topics.replies: 2}, limits, "cooperative"), {})
+    return Surroundings(TopicFacts(topics.requests, bytes(16), 2, 1_000_000), {topics.replies: 2}, limits, "cooperative")
+
+
+async def ended(publishing: str = "at_least_once", *, signalled: bool = True) -> None:
+    """Run a worker without a broker until it ends."""
+    settings = without_broker(publishing=publishing)
+    http = open_engine(settings, {})
+    worker = Worker(settings, surroundings(settings), http)
     try:
         if signalled:
             worker.signalled()
         await asyncio.wait_for(worker.ended(), SIGNAL_TO_END_S)
     finally:
-        await worker.close()
+        worker.close()
+        await http.close()
 
 
 @pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
@@ -67,3 +78,23 @@ def test_a_client_that_does_not_let_go_after_a_fault_is_left_with_an_error(stuck
     with pytest.raises(BrokerError):
         asyncio.run(ended(signalled=False))
     stuck.set()
+
+
+def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left open that would complain behind it."""
+    closed = []
+
+    class Engine(HttpEngine):
+        async def close(self) -> None:
+            closed.append(self)
+            await super().close()
+
+    monkeypatch.setattr("dispatcher.adapters.http.engine.HttpEngine", Engine)
+    monkeypatch.setattr(process, "survey", surroundings)
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        settings = without_broker(http_port=stranger.getsockname()[1], publishing="at_least_once")
+        with pytest.raises(ConfigError, match="cannot listen on"):
+            asyncio.run(process.run_worker(settings, {}))
+    assert len(closed) == 1
