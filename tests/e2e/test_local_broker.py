@@ -18,7 +18,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
 from dispatcher.adapters.local_broker import GivenBroker, Jars, LocalBroker, Status, ladder, process, started
 from dispatcher.adapters.local_broker.jars import java_version
-from dispatcher.errors import BrokerError, RefusedError
+from dispatcher.errors import BrokerError, ConfigError, RefusedError
 from dispatcher.settings import Settings
 from tests.e2e.conftest import Run
 
@@ -103,15 +103,17 @@ def test_a_broker_that_cannot_start_shows_why(directory: Path, wrong: dict[str, 
 
 
 def test_a_port_that_is_taken_is_named(directory: Path, tmp_path: Path) -> None:
-    """A fixed port that another program has is an error before anything is started."""
+    """A fixed port that another program has is an error before anything is started, or said to be."""
+    said: list[str] = []
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
         script(tmp_path / "bin" / "java", fake_java("21.0.1"))
         script(tmp_path / "bin" / "mvn", fake_maven(tmp_path / "calls"))
-        with pytest.raises(BrokerError, match=f"port {port} is taken"):
-            LocalBroker(directory, port, environ=tools(tmp_path)).up()
+        with pytest.raises(ConfigError, match=f"port {port} is taken"):
+            LocalBroker(directory, port, environ=tools(tmp_path), say=said.append).up()
+    assert said == []
 
 
 def test_a_stranger_with_our_number_is_left_alone(directory: Path) -> None:

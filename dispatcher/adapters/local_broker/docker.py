@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dispatcher.adapters.local_broker.process import free_port
+from dispatcher.adapters.local_broker.process import free_port, require_free
 from dispatcher.adapters.local_broker.properties import DEFAULT_PORT, IMAGE, image_environment
 from dispatcher.adapters.local_broker.status import Status, read_note, write_note
 from dispatcher.errors import BrokerError, RefusedError
@@ -59,6 +59,7 @@ class DockerBroker:
                 raise RefusedError(f"this directory's broker runs on port {now.port}", "stop it first (`dispatcher broker down`)")
             return str(now.bootstrap)
         port = (DEFAULT_PORT if self._port is None else self._port) or free_port()
+        require_free(port)
         self._say(f"starting {IMAGE} in Docker (the first time it is pulled)")
         self._run(port)
         self._note.parent.mkdir(parents=True, exist_ok=True)

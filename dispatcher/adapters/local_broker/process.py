@@ -16,7 +16,7 @@ from pathlib import Path
 from dispatcher.adapters.local_broker.jars import Jars, last_lines
 from dispatcher.adapters.local_broker.properties import DEFAULT_PORT, jar_properties
 from dispatcher.adapters.local_broker.status import Status, read_note, write_note
-from dispatcher.errors import BrokerError, RefusedError
+from dispatcher.errors import BrokerError, ConfigError, RefusedError
 
 # Kafka says this once its sockets are open and its first metadata is loaded; a listening port alone might be a stranger's.
 _READY = "Kafka Server started"
@@ -66,7 +66,8 @@ class LocalBroker:
     def up(self) -> str:
         """Start it, unless it runs, and give its bootstrap address.
 
-        Errors: BrokerError when it cannot be started (with the end of its log), RefusedError when it runs on another port than asked.
+        Errors: ConfigError when its port is taken, BrokerError when it cannot be started (with the end of its log), RefusedError when it
+        runs on another port than asked.
         """
         now = self.status()
         if now.state == "down":
@@ -106,14 +107,14 @@ class LocalBroker:
 
     def _start(self) -> str:
         """Start the process, with other ports when one was taken under our hands."""
+        fixed = DEFAULT_PORT if self._port is None else self._port
+        require_free(fixed)
         java, classpath = self._jars.java(), self._jars.classpath()
         self._home.mkdir(parents=True, exist_ok=True)
         self._say("starting Apache Kafka (some seconds)")
         for _ in range(_PORT_TRIES):
-            fixed = DEFAULT_PORT if self._port is None else self._port
+            require_free(fixed)
             port = fixed or free_port()
-            if fixed and not is_free(port):
-                raise BrokerError(f"port {port} is taken by another program", "choose another with --port; --port 0 takes a free one")
             self._configure(port, free_port())
             self._format(java, classpath)
             pid = self._spawn([java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", str(self._config)])
@@ -206,12 +207,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def is_free(port: int) -> bool:
-    """Try to bind as Kafka will (connections of a stopped broker that linger do not count)."""
+def require_free(port: int) -> None:
+    """Raise ConfigError for a port that another program has. Binds as Kafka will (lingering connections of a stopped broker do not count).
+
+    Port 0, which takes a free one, is always free.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
-            return False
-        return True
+            raise ConfigError(f"port {port} is taken by another program", "choose another with --port; --port 0 takes a free one") from None
