@@ -70,6 +70,22 @@ async def test_a_chat_call_is_answered_with_its_usage(client: httpx.AsyncClient)
     assert answer["choices"][0]["finish_reason"] == "stop"
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/models"])
+async def test_the_models_are_listed(client: httpx.AsyncClient, path: str) -> None:
+    """What clients of the API ask first, with and without the version in the base URL."""
+    answer = (await client.get(path)).raise_for_status().json()
+    assert (answer["object"], [model["object"] for model in answer["data"]]) == ("list", ["model"])
+    assert (await client.post(path)).status_code == 405
+
+
+async def test_who_takes_the_wrong_path_is_told_the_right_ones(client: httpx.AsyncClient) -> None:
+    """The 404 names what is served."""
+    answer = await client.post("/v2/chat")
+    assert answer.status_code == 404
+    for path in (CHAT_PATH, "/v1/models", "/echo", "/status/", "/fault/", "/witness"):
+        assert path in answer.json()["error"]["message"]
+
+
 async def test_max_tokens_cuts_the_answer(client: httpx.AsyncClient) -> None:
     """As a real model does: fewer tokens, finish reason `length`."""
     answer = (await client.post(CHAT_PATH, json=CHAT | {"max_tokens": 3})).raise_for_status().json()

@@ -3,6 +3,7 @@
 | request | answer |
 |---|---|
 | `POST /v1/chat/completions` | a chat completion with a correct `usage`, after the time that its token counts take (`Timing`) |
+| `GET /v1/models`, `GET /models` | the list of models: one, since every name is answered |
 | `ANY /echo` | the request's body and content type |
 | `ANY /status/{code}` | that status |
 | `ANY /fault/{fault}` | that fault: a status, `hang`, `reset` (TCP RST) or `truncate` (half a body) |
@@ -10,7 +11,7 @@
 | `GET /witness/summary` | the judgement, one JSON object; `monotonic_to_unix_s` added to a `t_s` gives seconds since 1970 |
 | `POST /witness/reset` | forget what was seen |
 
-Each of the first four takes, in the query, `fault=` (503, hang, reset, truncate), `retry_after=` seconds, `times=` (how often per
+Each of the first five takes, in the query, `fault=` (503, hang, reset, truncate), `retry_after=` seconds, `times=` (how often per
 Idempotency-Key before it succeeds), `latency_ms=` and `key=` (the lane key, for the witness; a chat body may say `metadata.key` instead).
 The header `x-sample-fault` takes the same as a query string (`fault=429&retry_after=2`). Statuses are answered at once, as a rate
 limiter does; `reset` and `truncate` after the service time; `hang` never, until the caller gives up.
@@ -48,6 +49,8 @@ from dispatcher.sample_upstream.behaviour import (
 from dispatcher.sample_upstream.witness import EVENTS_KEPT_MAX, Ending, Visit, Witness
 
 CHAT_PATH = "/v1/chat/completions"
+MODELS_PATHS = ("/v1/models", "/models")
+_SERVES = f"POST {CHAT_PATH}, GET {' or '.join(MODELS_PATHS)}, /echo, /status/CODE, /fault/FAULT, and GET /witness or /witness/summary"
 # Largest request body: what fits in a record of 1 MiB, with room for base64 decoded and for tests of larger ones.
 REQUEST_MAX_BYTES = 16 * 1024 * 1024
 # SO_LINGER on, 0 s: close() sends RST instead of FIN.
@@ -208,6 +211,8 @@ def _completed(request: web.BaseRequest, path: str, body: bytes) -> tuple[Usage 
     """Make the proper answer, and the token counts that decide how long it takes. Raises ValueError where the request is not understood."""
     if path == CHAT_PATH:
         return _chat(request, body)
+    if path in MODELS_PATHS:
+        return None, _models(request)
     if path == "/echo" or path.startswith("/fault/"):
         return None, _Answer(200, body, request.content_type)
     if path.startswith("/status/"):
@@ -215,7 +220,7 @@ def _completed(request: web.BaseRequest, path: str, body: bytes) -> tuple[Usage 
         if code is None or not STATUS_MIN <= code <= STATUS_MAX:
             raise ValueError(f"the status must be from {STATUS_MIN} to {STATUS_MAX}")
         return None, _Answer(code, b"{}")
-    return None, _error(404, f"nothing answers at {path}", "not_found_error")
+    return None, _error(404, f"nothing answers at {path}; there is {_SERVES}", "not_found_error")
 
 
 def _chat(request: web.BaseRequest, body: bytes) -> tuple[Usage | None, _Answer]:
@@ -245,6 +250,14 @@ def _chat(request: web.BaseRequest, body: bytes) -> tuple[Usage | None, _Answer]
         "usage": usage.as_json(),
     }
     return usage, _Answer(200, orjson.dumps(answer))
+
+
+def _models(request: web.BaseRequest) -> _Answer:
+    """List the one model that there is, as the models API does."""
+    if request.method not in {"GET", "HEAD"}:
+        return _error(405, "use GET", "invalid_request_error")
+    model = {"id": "sample", "object": "model", "created": 0, "owned_by": "dispatcher"}
+    return _Answer(200, orjson.dumps({"object": "list", "data": [model]}))
 
 
 def _refusal(fault: Fault) -> _Answer:
