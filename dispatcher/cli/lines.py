@@ -30,7 +30,7 @@ def open_input(path: str) -> FileIO:
     try:
         return FileIO(os.dup(sys.stdin.fileno()) if path == "-" else path)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}", "name a file that is there and may be read, or - for stdin") from None
 
 
 def read_input(path: str, limit_bytes: int) -> bytes:

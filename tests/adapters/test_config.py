@@ -286,7 +286,9 @@ def test_secrets_from_files_by_variable(given: Given, tmp_path: Path) -> None:
         (UPSTREAM + 'methods = "GET"\n', "upstreams.openai.methods must be a list of texts"),
         (UPSTREAM + "methods = [1]\n", "upstreams.openai.methods.0 must be text"),
         ('[upstreams.x]\nbase_url = "ftp://x"\n', "upstreams.x.base_url must be a URL that begins with http"),
+        ('[logs]\nlevel = "loud"\n', 'for example logs.level = "debug"'),
         ("[upstreams.x]\n", "upstreams.x.base_url is missing"),
+        ("[upstreams.x]\n", "write base_url = … under [upstreams.x]"),
         ("upstreams = 3\n", "upstreams must be a table"),
         ("[upstreams]\nx = 3\n", "upstreams.x must be a table"),
         ("kafka = 3\n", "kafka must be a table"),
@@ -355,6 +357,7 @@ def test_secrets_that_cannot_be_had(given: Given, tmp_path: Path) -> None:
 
     assert "credential team-a: the variable TEAM_A is not set" in refused('value_env = "TEAM_A"')
     assert f"credential team-a: the file {tmp_path}/none does not exist" in refused(f'value_file = "{tmp_path}/none"')
+    assert "a relative path begins where one starts" in refused('value_file = "none"')
     assert "the secret is empty" in refused('value_env = "E"', {"E": " "})
     inner = refused('value_env = "E"', {"E": f"{CANARY}\r\nHost: x"})
     assert "line end" in inner

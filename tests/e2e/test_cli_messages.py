@@ -117,8 +117,8 @@ def test_submit_gives_a_receipt_and_requests_shows_it(cli: Cli, made: Settings) 
         ((*CALL, "-m", "post"), "schemas/request"),
         ((*CALL, "-H", "novalue"), "for example"),
         ((*CALL, "--id", "a b"), "Idempotency-Key"),
-        ((*CALL, "-d", "@missing.json"), ""),
-        (("--jsonl", "missing.jsonl"), ""),
+        ((*CALL, "-d", "@missing.json"), "- for stdin"),
+        (("--jsonl", "missing.jsonl"), "- for stdin"),
         (("--jsonl", "-", "-k", "doc:1"), "leave the other options"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
@@ -40,8 +40,14 @@ def config_error(failure: ValidationError, sources: Mapping[Path, str]) -> Confi
     if kind_of == "extra_forbidden":  # only a program's own flags come here: other sources are checked name by name
         return ConfigError(f"{dotted(path)} does not exist{_origin(path, sources)}")
     if kind_of == "missing":
-        return ConfigError(f"{dotted(path)} is missing{_origin(path[:-1], sources)}")
-    return ConfigError(f"{dotted(path)} must be {_must(kind_of, path, context)}{_origin(path, sources)}")
+        return ConfigError(f"{dotted(path)} is missing{_origin(path[:-1], sources)}", f"write {path[-1]} = … under [{dotted(path[:-1])}]")
+    return ConfigError(f"{dotted(path)} must be {_must(kind_of, path, context)}{_origin(path, sources)}", _example(path))
+
+
+def _example(path: Path) -> str:
+    """Show one value that would do, where the settings list them; nothing else can be made up."""
+    annotation = annotation_at(path)
+    return f'for example {dotted(path)} = "{get_args(annotation)[0]}"' if get_origin(annotation) is Literal else ""
 
 
 def _must(kind_of: str, path: Path, context: Mapping[str, Any]) -> str:

@@ -302,9 +302,10 @@ def read_secret_file(path: FilePath, what: str, where: str) -> str:
     """
     try:
         text = path.read_bytes().decode()
-    except (FileNotFoundError, ValueError) as error:
-        reason = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "does not exist"
-        raise ConfigError(f"{what}: {where} {reason}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what}: {where} is not UTF-8 text", "it holds the secret alone, as text") from None
+    except (FileNotFoundError, ValueError):
+        raise ConfigError(f"{what}: {where} does not exist", "it holds the secret alone; a relative path begins where one starts") from None
     except OSError as error:
-        raise ConfigError(f"{what}: {where} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{what}: {where} cannot be read: {error.strerror}", "the user who starts this must be able to read it") from None
     return text.removesuffix("\n").removesuffix("\r")
