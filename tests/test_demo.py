@@ -19,6 +19,7 @@ from dispatcher.demo import load, tally
 from dispatcher.demo.awkward import KINDS, awkward
 from dispatcher.demo.load import OK, Expected, Planned, read_trace, skewed
 from dispatcher.demo.play import PARTITIONS, TRACE, Playbill, plan_of
+from dispatcher.demo.show import Show
 from dispatcher.demo.stage import configure, toml
 from dispatcher.demo.tally import Call, Ending, Evidence, Sent, add_up
 from dispatcher.errors import ConfigError
@@ -148,6 +149,17 @@ def test_what_is_as_it_should_be_adds_up() -> None:
     assert result.faults == ()
     assert (result.requests, result.statuses, result.reasons) == (3, {"dead": 1, "ok": 2}, {"malformed": 1})
     assert (result.calls, result.out_of_order, result.overlapping) == (2, 0, 0)
+    assert (result.never_called, result.called_again) == (1, 0)
+
+
+def test_the_table_says_why_calls_are_not_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line under it, from the numbers themselves."""
+    good = evidence()
+    again = [*good.calls, Call((0, 2), 14.0, 15.0), Call((0, 2), 16.0, 17.0)]
+    result = add_up(evidence(calls=again, witness={**good.witness, "calls": 4}))
+    with Show() as show:
+        show.report(result)
+    assert "3 requests - 1 refused before a call + 2 repeated calls = 4 calls\n" in capsys.readouterr().out
 
 
 def test_the_parts_of_the_time_add_up() -> None:

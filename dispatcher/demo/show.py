@@ -75,6 +75,7 @@ class Show:
         """Print the table, on stdout."""
         out = Console(file=sys.stdout, no_color=not self._color, highlight=False)
         out.print(_numbers(tally))
+        out.print(_sum(tally))
         out.print(_times(tally))
 
 
@@ -97,6 +98,14 @@ def _numbers(tally: Tally) -> Table:
     table.add_row("  out of order", f"{tally.out_of_order:,}")
     table.add_row("  overlapping in one lane", f"{tally.overlapping:,}")
     return table
+
+
+def _sum(tally: Tally) -> str:
+    """Say why there are not as many calls as requests."""
+    return (
+        f"{tally.requests:,} requests - {tally.never_called:,} refused before a call + {tally.called_again:,} repeated calls"
+        f" = {tally.requests - tally.never_called + tally.called_again:,} calls"
+    )
 
 
 def _times(tally: Tally) -> Table:

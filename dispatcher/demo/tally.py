@@ -64,12 +64,17 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What came out. `faults` are sentences; none means that the numbers add up."""
+    """What came out. `faults` are sentences; none means that the numbers add up.
+
+    Some requests are `never_called`, since they are refused before, and some calls are `called_again`, since the one before failed.
+    """
 
     requests: int
     statuses: dict[str, int]
     reasons: dict[str, int]
     calls: int
+    never_called: int
+    called_again: int
     out_of_order: int
     overlapping: int
     queue_wait: Spread
@@ -125,6 +130,7 @@ def add_up(evidence: Evidence) -> Tally:
     out_of_order = max(order["partition"] + repeats["partition"], order["key"] + repeats["key"])
     overlapping = max(sum(overlaps["partition"].values()), sum(overlaps["key"].values()))
     faults = [*_endings(evidence), *_callee(evidence, out_of_order, overlapping)]
+    called = {call.position for call in evidence.calls}
     if len(faults) > FAULTS_TOLD_MAX:
         faults = [*faults[:FAULTS_TOLD_MAX], f"... and {len(faults) - FAULTS_TOLD_MAX} more"]
     return Tally(
@@ -132,6 +138,8 @@ def add_up(evidence: Evidence) -> Tally:
         statuses=dict(sorted(Counter(ending.status for ending in evidence.endings).items())),
         reasons=dict(sorted(Counter(reason for reasons in evidence.letters.values() for reason in reasons).items())),
         calls=evidence.witness["calls"],
+        never_called=sum(sent.position not in called for sent in evidence.sent),
+        called_again=len(evidence.calls) - len(called),
         out_of_order=out_of_order,
         overlapping=overlapping,
         **_spreads(evidence),

@@ -42,6 +42,7 @@ def test_the_demo_adds_up(kafka: str, run: Run) -> None:
     assert tally["statuses"] == {"dead": 14, "error": 1, "ok": 61}
     assert sum(tally["reasons"].values()) == 14
     assert (tally["out_of_order"], tally["overlapping"]) == (0, 0)
+    assert tally["calls"] == tally["requests"] - tally["never_called"] + tally["called_again"]
 
 
 def test_the_demo_on_a_pipe_is_plain(kafka: str, run: Run) -> None:
