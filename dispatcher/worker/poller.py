@@ -72,6 +72,7 @@ class _Joining:
     """An assigned partition whose first record may not be handed over yet."""
 
     found: Committed | None
+    since: float  # monotonic seconds
     held: list[Record] = field(default_factory=list)
     held_bytes: int = 0
     is_full: bool = False
@@ -171,7 +172,8 @@ class Poller:
                 self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
         self._source.assign({n: found[n].position if n in found else None for n in partitions})
         if not self._stopping:
-            self._joining.update({n: _Joining(found.get(n)) for n in partitions})
+            now = self._clock.now().mono
+            self._joining.update({n: _Joining(found.get(n), now) for n in partitions})
         self._refresh()
 
     def on_revoked(self, partitions: list[int]) -> None:
@@ -275,7 +277,12 @@ class Poller:
         try:
             found = self._source.committed(partitions, COMMITTED_S)
         except Unsettled as reason:
-            self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
+            if self._clock.now().mono < min(self._joining[n].since for n in partitions) + self._settings.commit_budget_s:
+                self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
+            else:
+                # Longer than any transaction of ours: it does not end by itself, and no worker can go on before it has.
+                hint = "is the group's coordinator away? if not, a transaction hangs: `kafka-transactions.sh find-hanging`, then `abort`"
+                self._log.warning("positions_unsettled", partitions=partitions, reason=str(reason), hint=hint)
             return
         for n, committed in found.items():
             self._joining[n].found = committed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from queue import SimpleQueue
 
-from dispatcher.adapters.kafka.source import Batch, Committed, Duties
+from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.adapters.logs import logger
 from dispatcher.core.instant import Instant
 from dispatcher.core.outcome import Owner
@@ -119,3 +119,40 @@ def test_records_of_a_partition_that_cannot_go_live_are_bounded_and_all_delivere
         poller.step()
     assert log.read > ROOM + BATCH, "it is read on"
     assert list(range(log.read)) == engine.offsets
+
+
+class Unstable(Log):
+    """A source whose positions never become stable."""
+
+    def assign(self, positions: dict[int, int | None]) -> None:
+        assert {0: None} == positions
+
+    def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
+        raise Unsettled(f"{partitions} timed out after {timeout_s} s")
+
+
+class Diary:
+    """Keeps what is logged as a warning."""
+
+    def __init__(self) -> None:
+        self.warnings: list[dict[str, object]] = []
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.warnings.append({"event": event, **fields})
+
+
+def test_positions_that_stay_unsettled_become_a_warning_that_says_what_to_do() -> None:
+    """A crash of the broker can leave a transaction open for good: the worker cannot end it, and must not wait in silence."""
+    log, diary, clock, settings = Unstable(), Diary(), Clock(), WorkerSettings()
+    mailbox: SimpleQueue[Command] = SimpleQueue()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), clock, diary, lambda _: None)
+    poller = Poller(settings, bytes(16), 1, log, Engine(), *common)
+    log.subscribe(poller)
+    while clock.mono < settings.commit_budget_s - 2:
+        poller.step()
+    assert not diary.warnings
+    while clock.mono < settings.commit_budget_s + 2:
+        poller.step()
+    assert "find-hanging" in str(diary.warnings[0]["hint"])
