@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import random
+import resource
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -43,6 +44,8 @@ FACTS_TIMEOUT_S = 30.0
 PUBLISHER_END_S = 6.0
 # An honest leave is one request (10 s socket timeout); librdkafka's may hang in a rebalance (librdkafka issues 4527, 4792).
 LEAVE_S = 20.0
+# Files beside the calls: Kafka's connections, timers, the health page and its readers.
+FILES_BESIDE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,19 @@ def survey(settings: Settings) -> Surroundings:
     written = {topics.replies, topics.dead_letters, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
     return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol)
+
+
+def allow_files(inflight_max: int) -> None:
+    """Let this process open as many connections as it may have calls: one that cannot be opened spends an attempt of its request."""
+    wanted = inflight_max + FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        hint = f"{wanted} are needed at most: raise the limit (ulimit -Hn), or lower worker.inflight_max ({inflight_max})"
+        logger().warning("files_limited", limit=most, hint=hint)
 
 
 async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from threading import Event
 
@@ -98,3 +99,24 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(ConfigError, match="cannot listen on"):
             asyncio.run(process.run_worker(settings, {}))
     assert len(closed) == 1
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "then"),
+    [
+        pytest.param(1024, 4096, [(1256, 4096)], id="raised to what is needed"),
+        pytest.param(1024, resource.RLIM_INFINITY, [(1256, resource.RLIM_INFINITY)], id="no hard limit"),
+        pytest.param(256, 1024, [(1024, 1024)], id="as far as it goes"),
+        pytest.param(1256, 4096, [], id="enough"),
+        pytest.param(resource.RLIM_INFINITY, resource.RLIM_INFINITY, [], id="no limit"),
+    ],
+)
+def test_a_worker_may_open_as_many_files_as_calls(
+    soft: int, hard: int, then: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that cannot be opened spends an attempt of its request: where files ran out, healthy requests ended as dead letters."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    process.allow_files(1000)
+    assert then == asked
