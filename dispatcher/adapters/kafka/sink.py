@@ -150,7 +150,7 @@ class Sink:
         """Put positions and metadata per partition of the request topic into the transaction, as the member that `group` names."""
         topic = self._settings.topics.requests
         offsets = [TopicPartition(topic, n, position, metadata=text) for n, (position, text) in positions.items()]
-        self._step(partial(_leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
+        self._step(partial(self._leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -242,34 +242,34 @@ class Sink:
             kind = "unwritable"
         self._undelivered.append(Undelivered(index, kind, error.name()))
 
+    @staticmethod
+    def _leashed(call: Callable[[], object]) -> None:
+        """Make a client call in a thread of its own, and leave both behind if the call does not come back. Raises KafkaException.
+
+        Sending offsets ignores its time-out while the group's coordinator is away, and may then hang for ever, also after the coordinator
+        is back (librdkafka issues 5456 and 5511; 2.16 has it). What is left behind is one thread and one producer per outage; a new
+        producer of the same name fences it, should it ever wake.
+        """
+        end: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def run() -> None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 - carried over to the caller, whatever it is
+                end.put(error)
+            else:
+                end.put(None)
+
+        Thread(target=run, name="send_offsets", daemon=True).start()
+        try:
+            error = end.get(timeout=STEP_S + HANG_S)
+        except Empty:
+            raise KafkaException(KafkaError(KafkaError._WAIT_COORD)) from None
+        if error is not None:
+            raise error
+
     def _step(self, step: Callable[[], object]) -> None:
         try:
             step()
         except KafkaException as failure:
             raise Failed(failure.args[0]) from None
-
-
-def _leashed(call: Callable[[], object]) -> None:
-    """Make a client call in a thread of its own, and leave both behind if the call does not come back. Raises KafkaException.
-
-    Sending offsets ignores its time-out while the group's coordinator is away, and may then hang for ever, also after the coordinator
-    is back (librdkafka issues 5456 and 5511; 2.16 has it). What is left behind is one thread and one producer per outage; a new
-    producer of the same name fences it, should it ever wake.
-    """
-    end: SimpleQueue[BaseException | None] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - carried over to the caller, whatever it is
-            end.put(error)
-        else:
-            end.put(None)
-
-    Thread(target=run, name="send_offsets", daemon=True).start()
-    try:
-        error = end.get(timeout=STEP_S + HANG_S)
-    except Empty:
-        raise KafkaException(KafkaError(KafkaError._WAIT_COORD)) from None
-    if error is not None:
-        raise error
