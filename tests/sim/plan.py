@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 from typing import Any, Literal
@@ -33,6 +33,8 @@ FAULTS: tuple[FaultKind, ...] = (
     *("kill", "freeze", "terminate", "join", "expire", "away", "refuse", "lose", "slow", "stall_poller", "stall_publisher", "stall_loop"),
     "trim",
 )
+# Calls that all succeed, soon.
+CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,21 @@ def draw(seed: int, **fixed: Any) -> Plan:
     )
     large = 2000 if chance.random() < 0.2 else 1 << 30
     return Plan(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large)
+
+
+def staged(
+    seed: int,
+    writes: tuple[Write, ...],
+    faults: tuple[Fault, ...] = (),
+    *,
+    workers: int = 1,
+    manners: Manners = CALM,
+    **fixed: Any,
+) -> Plan:
+    """Give a plan of which everything that matters is told; the seed still decides when exactly things happen."""
+    plan = draw(seed, **{"publishing": "exactly_once", "drain_s": 3.0, "inflight_max": 1000} | fixed)
+    starts = tuple(0.1 * number for number in range(workers))
+    return replace(plan, starts=starts, writes=writes, faults=faults, manners=manners, reply_max_bytes=1 << 30)
 
 
 def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:

@@ -229,7 +229,7 @@ def _call_beside_its_cut_predecessor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_is_blocked", blocked)
 
 
-def _given_up_while_publishing(patch: pytest.MonkeyPatch) -> None:
+def _given_up_at_once(patch: pytest.MonkeyPatch) -> None:
     def at_once(self: Poller, owners: frozenset[Owner]) -> None:
         for owner in owners:
             self._live.pop(owner.partition, None)
@@ -256,7 +256,7 @@ def _unstable_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Positions, "stable", any_position)
 
 
-ONCE, TWICE = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),)
+ONCE, TWICE, HASTY = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),), (("drain_s", 0.1),)
 PLANTED = (
     Planted("position moved by what was only seen", _position_of_what_was_only_seen, "CommitAfterAcknowledgement"),
     Planted("plus one over a hole", _plus_one_over_a_hole, "NothingStuck"),
@@ -270,9 +270,9 @@ PLANTED = (
     Planted("dead letter without confirmation", _letter_without_confirmation, "CommitAfterAcknowledgement", TWICE),
     Planted("partition left paused", _left_paused, "NothingStuck"),
     Planted("retry that enqueues again", _retry_that_enqueues_again, "Order"),
-    Planted("given up while it is published", _given_up_while_publishing, "OneOutcome"),
-    Planted("given up while it is called", _given_up_while_calling, "OneAtATime"),
-    Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime"),
+    Planted("given up at once", _given_up_at_once, "OneAtATime", HASTY),
+    Planted("given up while it is called", _given_up_while_calling, "OneAtATime", HASTY),
+    Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime", HASTY),
     Planted("epoch not raised", _epoch_not_raised, "Order"),
     Planted("unstable position taken", _unstable_position, "OneOutcome", ONCE),
 )

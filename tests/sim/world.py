@@ -117,7 +117,9 @@ class World:
         self.workers[number] = Worker(self.cluster, self.callee, settings, name, chance, self.tally, self.trace, self._ended)
 
     def _ended(self, worker: Worker, error: BaseException | None) -> None:
-        number = next(n for n, one in self.workers.items() if one is worker)
+        number = next((n for n, one in self.workers.items() if one is worker), None)
+        if number is None:  # killed while it ended
+            return
         del self.workers[number]
         if isinstance(error, BrokerError) and "not in the log" in error.message and self.tally["trim"]:
             self.tally["stopped_by_trim"] += 1

@@ -1,0 +1,89 @@
+"""What the simulator found in the worker, each as the smallest world that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from queue import SimpleQueue
+from random import Random
+
+import pytest
+
+from dispatcher.core.outcome import Owner
+from dispatcher.core.request import Decoder
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.letters import Command, Cut
+from tests.guarantees.events import CallStarted, Event
+from tests.sim.callee import Callee, Manners
+from tests.sim.cluster import REPLIES, request_record
+from tests.sim.plan import CALM, Fault, Write, keys_of, settings_of, staged
+from tests.sim.process import Process, ProcessClock
+from tests.sim.schedule import Schedule
+from tests.sim.worker import TOPIC_ID_TEXT, Ear
+from tests.sim.world import run
+
+SEEDS = range(12)
+STEADY = tuple(Write(0.2 * n, n % 2, "request") for n in range(30))
+
+
+def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition() -> None:
+    """Records and the end of their assignment come in one turn of the loop; the next assignment calls.
+
+    A task that is cancelled before it has begun never runs a line, its `finally` neither: the partition stood for ever.
+    """
+    calls: list[Event] = []
+    schedule = Schedule(Random(1))
+    process = Process(schedule, Random(2), "w", lambda error: pytest.fail(repr(error)))
+    settings = settings_of((("slot", "w"),))
+    to_poller: SimpleQueue[Command] = SimpleQueue()
+    asyncio._set_running_loop(process.loop)
+    try:
+        decoder = Decoder(settings, TOPIC_ID_TEXT, 1, {REPLIES: 1})
+        ear, clock = Ear("w", process, Counter(), None), ProcessClock(process)
+        engine = Engine(decoder, Callee(CALM, calls.append).engine(process), to_poller, SimpleQueue(), ear, clock, Random(3).random)
+    finally:
+        asyncio._set_running_loop(None)
+    record = request_record(0, 0, keys_of(0, 1)[0], b'{"upstream":"sample"}', "r-0")
+    process.post(engine.assigned, Owner(0, 1), 0)
+    process.post(engine.delivered, {Owner(0, 1): [record]}, {})
+    process.post(engine.abandon, {Owner(0, 1)})
+    schedule.run(1)
+    assert ([], Cut(Owner(0, 1))) == (calls, to_poller.get_nowait())
+
+    process.post(engine.assigned, Owner(0, 2), 0)
+    process.post(engine.delivered, {Owner(0, 2): [record]}, {})
+    schedule.run(2)
+    process.kill()
+    assert [2] == [event.epoch for event in calls if isinstance(event, CallStarted)]
+
+
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_stalled_loop_still_gives_up_its_calls_before_its_partitions(seed: int, publishing: str) -> None:
+    """The drain expires while the event loop stands: the next owner's call begins only when the old one has been cut.
+
+    The poller went on at once, and the loop's call was still open when the next owner's began.
+    """
+    faults = (Fault(2.0, "join", 0, 1), Fault(2.2, "stall_loop", 0, 7))
+    assert [] == run(staged(seed, STEADY, faults, publishing=publishing, drain_s=0.5)).findings
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_has_ended_is_published_before_a_partition_is_given_up(seed: int) -> None:
+    """At least once: calls are cut at the end of the drain, and what ended before is committed: no reply comes twice.
+
+    Replies that were acknowledged, and whose commit was under way, were left uncommitted.
+    """
+    faults = (Fault(2.0, "join", 0, 1), Fault(4.0, "join", 1, 1))
+    slow = Manners(fails=0.0, slow=0.5, latency_s=0.05, slow_s=4.0)
+    assert [] == run(staged(seed, STEADY, faults, publishing="at_least_once", drain_s=0.5, manners=slow)).findings
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_worker_ends_that_has_lost_its_partitions_while_it_commits(seed: int) -> None:
+    """At least once: SIGTERM, the coordinator is away, the session is lost; the process ends and its work is done by the next.
+
+    The poller was gone and nobody answered the publisher, which waited for ever.
+    """
+    faults = (Fault(2.0, "refuse", 0, 7), Fault(2.1, "terminate", 0, 1), Fault(2.3, "expire", 0, 1))
+    assert [] == run(staged(seed, STEADY, faults, publishing="at_least_once", drain_s=0.5)).findings
