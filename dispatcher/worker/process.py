@@ -98,6 +98,7 @@ async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
     for name in (signal.SIGTERM, signal.SIGINT):
         # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
         loop.add_signal_handler(name, _exit, 0)
+    allow_files(settings.worker.inflight_max)
     surroundings = await asyncio.to_thread(survey, settings)
     http = open_engine(settings, secrets)
     try:

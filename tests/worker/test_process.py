@@ -120,3 +120,17 @@ def test_a_worker_may_open_as_many_files_as_calls(
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
     process.allow_files(1000)
     assert then == asked
+
+
+def test_it_does_so_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's connections are opened under the same limit."""
+    asked: list[int] = []
+
+    def refuse(_: Settings) -> None:
+        assert [7] == asked
+        raise BrokerError("no")
+
+    monkeypatch.setattr(process, "allow_files", asked.append)
+    monkeypatch.setattr(process, "survey", refuse)
+    with pytest.raises(BrokerError):
+        asyncio.run(process.run_worker(Settings.model_validate({"worker": {"inflight_max": 7}}), {}))
