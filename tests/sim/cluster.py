@@ -91,6 +91,7 @@ class Cluster:
         return ClassicGroup(*arguments, cooperative=setup.protocol == "cooperative")
 
     def _committed(self, partition: int, position: int) -> None:
+        assert position <= self.logs[REQUESTS, partition].end, f"position {position} lies beyond the end of partition {partition}"
         self.tell(Committed(partition, position))
 
     def _lost(self, worker: str) -> None:

@@ -48,7 +48,7 @@ class World:
         self.trace: list[str] | None = [] if traced else None
         self.tally: Counter[str] = Counter()
         worker = plan.settings.worker
-        self._judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S)
+        self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S)
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
@@ -72,7 +72,7 @@ class World:
                 self._calls = {call: name for call, name in self._calls.items() if name != worker}
             case _:
                 pass
-        for judge in self._judges:
+        for judge in self.judges:
             judge.see(event)
 
     def run(self) -> Result:
@@ -100,7 +100,7 @@ class World:
                 self.tell(Ended(n, log.end))
         for one in list(self.workers.values()):
             one.process.kill()
-        return Result(self._errors + findings(self._judges), self.tally, schedule.now, schedule.steps, self.trace or [])
+        return Result(self._errors + findings(self.judges), self.tally, schedule.now, schedule.steps, self.trace or [])
 
     # --- workers --------------------------------------------------------------------------------------------------------------------
 
