@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, TIMESTAMP_CREATE_TIME, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from dispatcher.core.record import Record
 from tests.guarantees.events import HandedOver, Withheld
 from tests.sim.cluster import PROMPT_S, REQUESTS, Cluster, Wire
 from tests.sim.faults import Refused, plain, timed_out
+from tests.sim.fetched import Fetched, Fetching
 from tests.sim.group import Told
 from tests.sim.logs import Entry
 from tests.sim.process import Killed, Process
@@ -35,57 +36,6 @@ class GroupMetadata:
 
     member: str
     epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A message: a record, or (`code`) an event of its partition."""
-
-    at: int  # partition
-    place: int  # offset
-    record: Record | None
-    code: int = 0
-    version: int = 0
-
-    def topic(self) -> str:
-        return REQUESTS
-
-    def partition(self) -> int:
-        return self.at
-
-    def offset(self) -> int:
-        return self.place
-
-    def error(self) -> KafkaError | None:
-        return plain(self.code) if self.code else None
-
-    def key(self) -> bytes | None:
-        assert self.record is not None
-        return self.record.key
-
-    def value(self) -> bytes | None:
-        assert self.record is not None
-        return self.record.value
-
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        assert self.record is not None
-        return list(self.record.headers or ())
-
-    def timestamp(self) -> tuple[int, int]:
-        return TIMESTAMP_CREATE_TIME, 1795946400000
-
-
-@dataclass(slots=True)
-class Fetching:
-    """How one assigned partition is read. A higher `version` makes everything that was fetched before void."""
-
-    position: int  # of the application: what was returned so far
-    version: int
-    ahead: int = 0  # fetched and not returned
-    next: int = 0  # what to fetch next
-    paused: bool = False
-    asking: bool = False
-    told_end: int = -1
 
 
 @dataclass(slots=True)
@@ -421,6 +371,7 @@ class Consumer:
         if fetching is None or fetching.version != version or fetching.paused or fetching.asking or fetching.ahead >= AHEAD_MAX:
             return
         fetching.asking = True
+        fetching.asked = number = fetching.asked + 1
         log, position, told_end = self._cluster.request_log(partition), fetching.next, fetching.told_end
 
         def request() -> tuple[list[tuple[int, Entry]], int, bool] | None:
@@ -433,7 +384,7 @@ class Consumer:
                 return None
             return found, after, at_end
 
-        self._wire.ask(request, lambda result: self._fetched(partition, version, result))
+        self._wire.ask(request, lambda result: self._fetched(partition, version, number, result), lambda: fetching.asked == number)
 
     def _fetch_again(self, partition: int, version: int) -> None:
         fetching = self._fetching.get(partition)
@@ -441,9 +392,11 @@ class Consumer:
             fetching.asking = False
             self._fetch(partition, version)
 
-    def _fetched(self, partition: int, version: int, result: tuple[list[tuple[int, Entry]], int, bool] | KafkaError | None) -> None:
+    def _fetched(
+        self, partition: int, version: int, number: int, result: tuple[list[tuple[int, Entry]], int, bool] | KafkaError | None
+    ) -> None:
         fetching = self._fetching.get(partition)
-        if fetching is None or fetching.version != version or result is None:
+        if fetching is None or (fetching.version, fetching.asked) != (version, number) or result is None:
             return
         if isinstance(result, KafkaError):
             self._queue.append(Fetched(partition, fetching.next, None, result.code(), version))

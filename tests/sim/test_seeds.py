@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.sim.__main__ import told
-from tests.sim.plan import FAULTS, draw
-from tests.sim.seeds import TEST_RUN, first_seed, run_seeds
+from tests.sim.plan import FAULTS, Write, draw, staged
+from tests.sim.seeds import TEST_RUN, Failure, first_seed, run_seeds
 from tests.sim.shrink import shrink
 from tests.sim.world import World, run
 
@@ -57,8 +57,9 @@ def test_a_failing_plan_shrinks_to_what_matters() -> None:
 
 def test_a_broken_promise_is_told_with_its_seed() -> None:
     """A world whose events break a promise has findings, and the report names the command that shows it."""
-    plan = draw(3)
+    plan = staged(3, (Write(0.0, 0, "request", 0.0, 3),))
     world = World(plan)
-    world.cluster.positions.commit({0: (5, "")})
+    world.schedule.after(0.05, world.cluster.positions.commit, {0: (2, "")})
     assert any("CommitAfterAcknowledgement" in finding for finding in world.run().findings)
     assert [] == run(plan).findings
+    assert "make sim SEED=3" in told(Failure(3, ("CommitAfterAcknowledgement: planted",)))
