@@ -229,7 +229,11 @@ class Consumer:
         self._wanted = None
         name, worker, epoch, owned = self._name, self._process.name, self._epoch, self._owned
 
+        is_answered = False
+
         def answer(told: Told | None) -> None:
+            nonlocal is_answered
+            is_answered = True
             self._process.after(self._process.latency(), self._joined, name, told)
 
         self._asked += 1
@@ -238,7 +242,12 @@ class Consumer:
         def is_open() -> bool:
             return self._is_joining and asked == self._asked
 
-        self._wire.ask(lambda: self._cluster.group.join(name, worker, epoch, owned, answer), self._join_failed, is_open)
+        def request() -> None:
+            # Sent again, it is still the same join: it does not begin another generation with what was owned before this one.
+            if not is_answered:
+                self._cluster.group.join(name, worker, epoch, owned, answer)
+
+        self._wire.ask(request, self._join_failed, is_open)
 
     def _joined(self, name: str, told: Told | None) -> None:
         if name != self._name or self._closed or not self._is_joining:
