@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -18,6 +19,7 @@ for _command in (broker, config, demo, dlq, replies, sample_upstream, submit, to
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code. Errors are one sentence and a hint on stderr, never a traceback without -v."""
     options = Options()
+    signal.signal(signal.SIGINT, options.interrupt)
     try:
         code = app(args=arguments, prog_name="dispatcher", standalone_mode=False, obj=options)
         sys.stdout.flush()

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -56,7 +56,13 @@ class Options:
     yes: bool = False
     timeout_s: float | None = None
     flags: dict[str, Any] = field(default_factory=dict)
+    interrupted: bool = False
     _loaded: Loaded | None = None
+
+    def interrupt(self, _number: int, _frame: object) -> NoReturn:
+        """Handle a signal that ends a command. It is noted, too: raised inside a client library it may come out as another exception."""
+        self.interrupted = True
+        raise KeyboardInterrupt
 
     def __post_init__(self) -> None:
         self.color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

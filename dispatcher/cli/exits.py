@@ -19,7 +19,7 @@ READER_GONE = 1
 
 def exit_code(failure: BaseException, options: Options) -> int:
     """Say what went wrong and give the exit code. What is printed passes the redaction, tracebacks included."""
-    if isinstance(failure, KeyboardInterrupt | typer.Abort):
+    if options.interrupted or isinstance(failure, KeyboardInterrupt | typer.Abort):
         return INTERRUPTED
     if isinstance(failure, BrokenPipeError):
         _silence()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,9 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("COLUMNS", "120")
+    handler = signal.getsignal(signal.SIGINT)
     yield
+    signal.signal(signal.SIGINT, handler)
     os.environ.pop("NO_COLOR", None)
 
 
@@ -43,6 +47,7 @@ class Seen:
     def __init__(self) -> None:
         self.options: Options | None = None
         self.failure: BaseException | None = None
+        self.raiser: Callable[[], BaseException] | None = None
         self.app = typer.Typer(cls=Root, pretty_exceptions_enable=False)
         self.app.callback()(app.registered_callback.callback)  # type: ignore[union-attr, type-var]
         self.app.command("look")(self._look)
@@ -53,6 +58,8 @@ class Seen:
 
     def _look(self, ctx: typer.Context) -> None:
         self.options = ctx.obj
+        if self.raiser is not None:
+            raise self.raiser()
         if self.failure is not None:
             raise self.failure
 
@@ -145,6 +152,22 @@ def test_exit_codes(
         assert err == f"error: {failure.message}\n{hint}"
     else:
         assert err == ""
+
+
+def test_an_interrupt_that_comes_out_as_another_exception_is_one(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raised inside a callback of a client library it may be swallowed, and the call fails with something else (seen in the demo)."""
+    monkeypatch.setattr("dispatcher.cli.app", seen.app)
+
+    class Swallowing(SystemError):
+        """What the library makes of it."""
+
+        def __init__(self) -> None:
+            super().__init__("returned a result with an exception set")
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    seen.raiser = Swallowing
+    assert main(["look"]) == 130
 
 
 def test_kafka_exceptions_become_code_3(seen: Seen, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
