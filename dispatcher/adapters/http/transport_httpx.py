@@ -1,4 +1,4 @@
-"""The transport over httpx, for those who know it: the same results, about a tenth of the calls per second.
+"""The transport over httpx, for those who know it: the same results for five times the CPU per call.
 
 It uses httpx's transport layer without its client, which would add redirects, cookies, proxies of the environment and headers.
 """
