@@ -242,9 +242,9 @@ def _root(
     for name, value in given.items():
         options.add(name, value)
     if version:
-        from dispatcher.cli.version import say_versions  # it imports this module
+        from dispatcher.cli.version import say_versions  # most commands do without
 
-        say_versions(options)
+        say_versions(as_json=options.json)
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         with contextlib.redirect_stdout(sys.stderr):  # rich prints the help itself; on stdout it would be taken for data

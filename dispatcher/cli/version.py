@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 import dispatcher
-from dispatcher.cli.app import Options
 
 # The libraries whose version decides how the product behaves.
 _LIBRARIES = ("confluent-kafka", "pydantic", "aiohttp")
@@ -22,14 +21,14 @@ def register(app: typer.Typer) -> None:
 
 def _version(ctx: typer.Context) -> None:
     """Print the versions of the dispatcher, of Python and of the libraries that matter."""
-    say_versions(ctx.obj)
+    say_versions(as_json=ctx.obj.json)
 
 
-def say_versions(options: Options) -> None:
+def say_versions(*, as_json: bool) -> None:
     """Print them; `--version` does the same."""
     versions = {"dispatcher": dispatcher.__version__, "python": platform.python_version()}
     versions |= {name: _of(name) for name in _LIBRARIES}
-    if options.json:
+    if as_json:
         typer.echo(json.dumps(versions))
         return
     for name, number in versions.items():
