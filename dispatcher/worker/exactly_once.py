@@ -162,6 +162,7 @@ class ExactlyOnce:
         except Failed as failed:
             self._steps.observer.publish_failed("abort", failed.name)
             stop_if_senseless(failed)
+            self._count_fence(failed)
             return self._reconcile(pending)
         return pending
 

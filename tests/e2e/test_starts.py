@@ -69,10 +69,13 @@ def test_without_a_broker(settings: SettingsFactory, tmp_path: Path) -> None:
 
 
 def test_with_a_slot_that_another_worker_has(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Two workers of one slot fence each other: one of them says so and ends, the other answers everything once."""
+    """Two workers of one slot fence each other: one of them says so and ends, the other answers everything once.
+
+    Told apart from an echo of their own renewals only while both have work: there is more of it than they do by then.
+    """
     with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
         replies = set_up.replies()
-        names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
+        names = set_up.submit([f"doc:{n % 40}" for n in range(6000)])
         first = set_up.worker(slot="same")
         replies.await_count(20)
         second = set_up.worker(slot="same")
