@@ -80,7 +80,7 @@ def test_an_unknown_end_carries_the_id(producer: Producer, code: int) -> None:
 
 def test_no_report_at_all_is_unknown(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is not success, and ends."""
-    monkeypatch.setattr("dispatcher.client.REPORT_GRACE_S", 0.0)
+    monkeypatch.setattr("dispatcher.client.submitter.REPORT_GRACE_S", 0.0)
     with Submitter(SETTINGS, timeout_s=0.05) as submitter, pytest.raises(SubmitUnknown):
         submitter.submit(of("never"))
 

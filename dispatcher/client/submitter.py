@@ -1,6 +1,5 @@
-"""For programs that send requests and read what became of them: submit; replies, requests, dead letters.
+"""Writing requests. A `Submitter` owns one idempotent producer, belongs to one thread and is a context manager.
 
-A `Submitter` owns one idempotent producer, a `Search` one groupless reader; each belongs to one thread and is a context manager.
 Without a `timeout_s` contact with the broker may take `TIMEOUT_S` (15 s).
 """
 
@@ -10,7 +9,7 @@ import base64
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -22,11 +21,8 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints
-from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
-from dispatcher.core.glance import answered_id, dead_id, error_header, request_id, same_request
+from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.core.instant import Instant
-from dispatcher.core.positions import END, Span
-from dispatcher.core.record import Record
 from dispatcher.core.submission import Receipt, Stamp, Submission
 from dispatcher.errors import ConfigError, DispatcherError, SubmitUnknown
 from dispatcher.settings import Settings
@@ -38,7 +34,6 @@ LINGER_MS = 5
 # How long after its own time-out librdkafka may take to report a delivery.
 REPORT_GRACE_S = 5.0
 POLL_S = 0.1
-FROM_NOW = Span(END)
 
 # After these the record is certainly not in the topic. After any other failed delivery it may be.
 _NOT_WRITTEN = frozenset(
@@ -207,67 +202,6 @@ class Submitter:
                 raise no_topic(self.topic)
             self._topic_id = base64.urlsafe_b64encode(facts[self.topic].topic_id).decode("ascii")[:8]
         return self._topic_id
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """Which records of a topic: from where to where, in which partitions, of which key, request or dead-letter reason."""
-
-    span: Span = FROM_NOW
-    partitions: tuple[int, ...] | None = None
-    until_end: bool = False  # stop at the end that is there at the start, else follow (or stop where the span does)
-    key: str | None = None
-    request_id: str | None = None
-    reason: str | None = None
-
-
-class Search:
-    """Iterates over the records of a topic that a query asks for, as they are found. `searched` tells what was looked at so far."""
-
-    def __init__(self, reader: LogReader, query: Query, identify: Callable[[Record], str]) -> None:
-        self._reader = reader
-        self._query = query
-        self._identify = identify
-        self._key = None if query.key is None else query.key.encode("utf-8", "surrogateescape")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._reader.close()
-
-    def __iter__(self) -> Iterator[Record]:
-        """Read the topic; each iteration begins anew. Errors as `LogReader` has them."""
-        query = self._query
-        return filter(self._wanted, self._reader.read(query.span, partitions=query.partitions, until_end=query.until_end))
-
-    @property
-    def searched(self) -> dict[int, tuple[int, int]]:
-        """What was looked at, by partition: the first offset, and the one behind the last."""
-        return {number: (stretch.start, max(stretch.start, stretch.position)) for number, stretch in self._reader.stretches.items()}
-
-    def _wanted(self, record: Record) -> bool:
-        query = self._query
-        if self._key is not None and record.key != self._key:
-            return False
-        if query.reason is not None and error_header(record, "reason") != query.reason:
-            return False
-        return query.request_id is None or same_request(query.request_id, self._identify(record))
-
-
-def replies(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read terminal replies; `query.request_id` is the id of the request."""
-    return Search(LogReader(settings, settings.topics.replies, timeout_s or TIMEOUT_S), query, answered_id)
-
-
-def requests(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read requests, whatever became of them."""
-    return Search(LogReader(settings, settings.topics.requests, timeout_s or TIMEOUT_S), query, request_id)
-
-
-def dead_letters(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read dead letters; `query.request_id` is the id of the request, `query.reason` why it is there."""
-    return Search(LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S), query, dead_id)
 
 
 def _delivered(sent: _Sent, error: KafkaError | None, message: Message) -> None:
