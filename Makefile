@@ -99,10 +99,8 @@ fmt: install-dev ## put the code into its format, mend what ruff can mend
 	@$(BIN)/ruff format $(CODE)
 
 .PHONY: schemas
-schemas: install-dev ## write schemas/*.schema.json from the models
-	@for name in request reply; do \
-		$(BIN)/python -c "import sys; from dispatcher.core import schema; sys.stdout.write(schema.text('$$name'))" \
-			> schemas/$$name.schema.json || exit 1; done
+schemas: install-dev ## write schemas/*.schema.json and asyncapi.yaml from the models
+	@$(BIN)/python -m tests.schema_files
 
 # UPGRADE=1 takes the newest versions that pyproject.toml allows; without it, what is locked stays where it still fits.
 .PHONY: lock

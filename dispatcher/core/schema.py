@@ -1,5 +1,7 @@
 """JSON Schemas (draft 2020-12) of the message values, made from the models; `make schemas` writes them to schemas/.
 
+`text` gives every published description by its name, the AsyncAPI document too: nothing is read from files, so nothing can be stale.
+
 What the worker checks beyond types and bounds is added here where JSON Schema can say it, so that a producer in another language
 learns it before its request is refused.
 """
@@ -7,10 +9,12 @@ learns it before its request is refused.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
 
+from dispatcher.core.asyncapi import asyncapi_document
 from dispatcher.core.envelope import REQUEST_TYPE
 from dispatcher.core.reply import REPLY_TYPE, ReplyBody
 from dispatcher.core.request import HEADER_NAME, HEADER_VALUE, PATH, RequestBody
@@ -44,10 +48,12 @@ def reply_schema() -> dict[str, Any]:
     return schema
 
 
+PUBLISHED: Mapping[str, Callable[[], dict[str, Any]]] = {"request": request_schema, "reply": reply_schema, "asyncapi": asyncapi_document}
+
+
 def text(name: str) -> str:
-    """The schema `request` or `reply` as it stands in schemas/<name>.schema.json. KeyError for another name."""
-    schema = {"request": request_schema, "reply": reply_schema}[name]()
-    return orjson.dumps(schema, option=orjson.OPT_INDENT_2).decode() + "\n"
+    """One of `PUBLISHED` as JSON: `request` and `reply` as they stand in schemas/<name>.schema.json. KeyError for another name."""
+    return orjson.dumps(PUBLISHED[name](), option=orjson.OPT_INDENT_2).decode() + "\n"
 
 
 def _headed(message_type: str, generated: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,9 +11,8 @@ from pydantic import ValidationError
 
 from dispatcher.core.reply import ReplyBody
 from dispatcher.core.request import RequestBody
-from dispatcher.core.schema import reply_schema, request_schema, text
-
-SCHEMAS = Path(__file__).resolve().parents[2] / "schemas"
+from dispatcher.core.schema import reply_schema, request_schema
+from tests.schema_files import FOLDER, generated
 
 REQUESTS: list[dict[str, Any]] = [
     {"upstream": "openai"},
@@ -77,16 +75,17 @@ BAD_REPLIES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["request", "reply"])
-def test_the_schema_on_disk_is_the_generated_one(name: str) -> None:
+@pytest.mark.parametrize("name", generated())
+def test_the_file_on_disk_is_the_generated_one(name: str) -> None:
     """Whoever changes a model changes the published schema with it: `make schemas`."""
-    assert text(name) == (SCHEMAS / f"{name}.schema.json").read_text("utf-8")
+    assert generated()[name] == (FOLDER / name).read_text("utf-8")
 
 
 @pytest.mark.parametrize("schema", [request_schema(), reply_schema()], ids=["request", "reply"])
 def test_each_schema_is_a_schema(schema: dict[str, Any]) -> None:
-    """Valid draft 2020-12, with a name, a title and a description."""
+    """It says that it is draft 2020-12 and is valid as such, with a name, a title and a description."""
     Draft202012Validator.check_schema(schema)
+    assert Draft202012Validator.META_SCHEMA["$id"] == schema["$schema"]
     assert {"$id", "$schema", "title", "description"} <= schema.keys()
 
 
