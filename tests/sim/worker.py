@@ -90,7 +90,9 @@ class Ear:
     warning = info
 
     def publish_failed(self, what: str, name: str) -> None:
-        """Hear of a step that failed."""
+        """Hear of a step that failed, and of the error's name."""
+        if self._process.alive:
+            self._tally[name] += 1
         self.info(f"{what}_failed", name=name)
 
     def bug(self, error: BaseException, where: str) -> None:
