@@ -4,12 +4,17 @@ DispatcherError
 ├── ConfigError            2  settings, flags or arguments cannot be used
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
 ├── WaitTimeout            4  what was waited for did not come in time
+│   ├── AskTimeout         4  the request is in its topic, its reply did not come: carries the receipt
 │   └── SubmitUnknown      4  no acknowledgement: the request may be in the topic, or may not
 ├── RefusedError           5  asked for something that would break a guarantee
-└── CallFailed             1  the call failed, or an item of a batch did
+│   └── OwnLane            5  a callee waits for its own lane, which waits for the callee
+├── CallFailed             1  the call failed, or an item of a batch did
+└── ReplyGone              1  the request was settled, and its reply is not in the reply topic any more
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class DispatcherError(Exception):
@@ -44,8 +49,23 @@ class WaitTimeout(DispatcherError):
     exit_code = 4
 
 
+class AskTimeout(WaitTimeout):
+    """The request is in its topic and will be answered; its reply did not come in time.
+
+    `receipt` (a `Receipt`; errors know no other module) is what to wait for, from any process.
+    """
+
+    def __init__(self, message: str, hint: str = "", *, receipt: Any) -> None:  # noqa: ANN401 - see above
+        super().__init__(message, hint)
+        self.receipt = receipt
+
+
 class SubmitUnknown(WaitTimeout):
-    """No acknowledgement came for a request: it may be in the topic, or may not. Submitting it again under `request_id` is safe."""
+    """No acknowledgement came for a request: it may be in the topic, or may not. `request_id` is the id to submit it under again.
+
+    Both requests are then called under one `Idempotency-Key`: a callee that knows such keys acts once. The workers themselves do not
+    leave out the second one.
+    """
 
     def __init__(self, message: str, hint: str = "", *, request_id: str | None = None) -> None:
         super().__init__(message, hint)
@@ -58,7 +78,17 @@ class RefusedError(DispatcherError):
     exit_code = 5
 
 
+class OwnLane(RefusedError):
+    """A callee asked for something in the lane whose call it is answering: that lane goes on only when the callee has answered."""
+
+
 class CallFailed(DispatcherError):
     """The call itself failed, or at least one item of a batch did."""
+
+    exit_code = 1
+
+
+class ReplyGone(DispatcherError):
+    """The request was settled, and its reply is not in the reply topic: retention removed it, or somebody moved the group's position."""
 
     exit_code = 1

@@ -1,8 +1,32 @@
-"""For programs that send requests and read what became of them: submit; replies, requests, dead letters."""
+"""For programs: `Dispatcher` and `SyncDispatcher` to submit, ask and wait; below them a submitter and searches of the topics."""
 
 from __future__ import annotations
 
+from dispatcher.client.call import Call, Request
+from dispatcher.client.dispatcher import Dispatcher
+from dispatcher.client.reply import DeadLetter, Reply
 from dispatcher.client.search import Query, Search, dead_letters, replies, requests
+from dispatcher.client.serving import serving
 from dispatcher.client.submitter import OPEN_MAX, Submitter, stamp, uuid7
+from dispatcher.client.sync import SyncDispatcher
+from dispatcher.core.submission import Receipt
 
-__all__ = ["OPEN_MAX", "Query", "Search", "Submitter", "dead_letters", "replies", "requests", "stamp", "uuid7"]
+__all__ = [
+    "OPEN_MAX",
+    "Call",
+    "DeadLetter",
+    "Dispatcher",
+    "Query",
+    "Receipt",
+    "Reply",
+    "Request",
+    "Search",
+    "Submitter",
+    "SyncDispatcher",
+    "dead_letters",
+    "replies",
+    "requests",
+    "serving",
+    "stamp",
+    "uuid7",
+]

@@ -38,7 +38,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The acknowledgement of a submitted request: where it stands. JSON, so that another process may wait for its reply."""
+    """The acknowledgement of a submitted request: where it stands. JSON, so that another process may wait for its reply.
+
+    `reply_topic` and `reply_partition` are where a reply was asked for; None is the usual place, the request's partition number.
+    """
 
     request_id: str
     topic: str
@@ -46,18 +49,31 @@ class Receipt:
     offset: int
     key: bytes | None
     time: str  # RFC 3339, as the record has it
+    reply_topic: str | None = None
+    reply_partition: int | None = None
 
     def as_json(self) -> dict[str, str | int | Shown]:
-        """Give the receipt as a JSON object; a key that is not UTF-8 as `{"base64": …}`."""
+        """Give the receipt as a JSON object; a key that is not UTF-8 as `{"base64": …}`, an unusual place of the reply beside it."""
         place: dict[str, str | int | Shown] = {"request_id": self.request_id, "topic": self.topic, "partition": self.partition}
-        return place | {"offset": self.offset, "key": shown(self.key), "time": self.time}
+        place |= {"offset": self.offset, "key": shown(self.key), "time": self.time}
+        unusual = {"reply_topic": self.reply_topic, "reply_partition": self.reply_partition}
+        return place | {name: given for name, given in unusual.items() if given is not None}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Receipt:
         """Read what `as_json` gave. Raises ConfigError."""
         try:
             numbers = int(fields["partition"]), int(fields["offset"])
-            return cls(str(fields["request_id"]), str(fields["topic"]), *numbers, raw_of(fields["key"], "field key"), str(fields["time"]))
+            topic, number = fields.get("reply_topic"), fields.get("reply_partition")
+            return cls(
+                str(fields["request_id"]),
+                str(fields["topic"]),
+                *numbers,
+                raw_of(fields["key"], "field key"),
+                str(fields["time"]),
+                None if topic is None else str(topic),
+                None if number is None else int(number),
+            )
         except (KeyError, TypeError, ValueError):
             raise ConfigError("this is not a receipt", "`dispatcher submit --json` prints them") from None
 

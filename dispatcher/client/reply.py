@@ -1,0 +1,140 @@
+"""Replies and dead letters as programs read them: records of the topics, taken apart. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+from pydantic import ValidationError
+
+from dispatcher.core.glance import answered_id, dead_id, error_header, header
+from dispatcher.core.members import members
+from dispatcher.core.record import Header, Record
+from dispatcher.core.reply import ErrorBody, HttpBody, ReplyBody
+from dispatcher.core.status import Reason, Status
+from dispatcher.errors import CallFailed, DispatcherError
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The terminal reply of a request: its `body` as the schema says, and where it stands. `key` is the lane key."""
+
+    request_id: str
+    key: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None  # since 1970
+    duration_ms: int | None  # from the first call to the last answer
+    body: ReplyBody
+    value: bytes  # as it stands in the topic
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Read a record of a reply topic. DispatcherError where it is none."""
+        try:
+            body = ReplyBody.model_validate_json(record.value or b"")
+        except ValidationError:
+            place = f"{record.topic}/{record.partition}/{record.offset}"
+            raise DispatcherError(
+                f"the record at {place} is not a reply that this version can read", "look at `dispatcher replies`"
+            ) from None
+        took = header(record, "dispatcher-duration-ms") or ""
+        duration_ms = int(took) if took.isascii() and took.isdigit() else None
+        place_of = (record.topic, record.partition, record.offset, record.timestamp_ms)
+        return cls(answered_id(record), record.key, *place_of, duration_ms, body, record.value or b"")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the callee did what it was asked for."""
+        return self.body.status is Status.OK
+
+    @property
+    def status(self) -> Status:
+        return self.body.status
+
+    @property
+    def reason(self) -> Reason | None:
+        return self.body.reason
+
+    @property
+    def error(self) -> ErrorBody | None:
+        return self.body.error
+
+    @property
+    def http(self) -> HttpBody | None:
+        """The callee's answer, where there was one."""
+        return self.body.http
+
+    @property
+    def attempts(self) -> int:
+        return self.body.attempts
+
+    @property
+    def metadata(self) -> Any:  # noqa: ANN401 - the request's own
+        return self.body.metadata
+
+    @property
+    def content(self) -> bytes:
+        """The body of the callee's answer, JSON as it was written; empty where there is none."""
+        if self.http is None:
+            return b""
+        if self.http.body_base64 is not None:
+            try:
+                return base64.b64decode(self.http.body_base64, validate=True)
+            except (binascii.Error, ValueError):
+                raise DispatcherError("the body of this reply is not base64") from None
+        written = members(members(self.value.decode())["http"]).get("body")
+        return b"" if written is None else written.encode()
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever JSON can say
+        """Read the body of the callee's answer as JSON; ValueError where it is not."""
+        return orjson.loads(self.content)
+
+    def raise_for_status(self) -> Self:
+        """Return the reply where it is `ok`; else raise CallFailed, which says in one sentence how it ended."""
+        if self.ok:
+            return self
+        answered = f" with HTTP status {self.http.status}" if self.http is not None else ""
+        why = f": {self.error.message}" if self.error is not None else ""
+        reason = f" ({self.reason.value})" if self.reason is not None else ""
+        raise CallFailed(f"request {self.request_id} ended as {self.status.value}{reason}{answered}{why}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A request that was given up: the original key, value and headers, and why. `source` is where the request stood."""
+
+    request_id: str
+    reason: str
+    message: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[Header, ...] | None  # all of them, the error headers too
+    source: tuple[str, int, int] | None  # topic, partition, offset
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int | None  # since 1970
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Read a record of the dead-letter topic."""
+        topic, partition, offset = (error_header(record, name) or "" for name in ("topic", "partition", "offset"))
+        source = (topic, int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
+        return cls(
+            dead_id(record),
+            error_header(record, "reason") or "",
+            error_header(record, "message") or "",
+            record.key,
+            record.value,
+            record.headers,
+            source,
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp_ms,
+        )
