@@ -6,7 +6,7 @@ Readers see what is committed and no more: "the end" is the last stable offset, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -35,6 +35,16 @@ _GONE = frozenset(
         KafkaError.UNKNOWN_TOPIC_ID,
     }
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A span in one partition, in offsets: what is there (`first` up to `end`), and what is asked for (`start` up to `stop`)."""
+
+    first: int
+    end: int
+    start: int
+    stop: int | None
 
 
 @dataclass(slots=True)
@@ -84,6 +94,27 @@ class LogReader:
         have holes: aborted records, transaction markers, what retention took). Without a stop it follows for ever.
         """
         self.stretches = self._plan(span, partitions, until_end=until_end)
+        yield from self._read()
+
+    def read_ranges(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Record]:
+        """Yield the records from an offset up to, not including, another, by partition. An end that is not there yet is waited for."""
+        self.stretches = {number: Stretch(start, stop, start) for number, (start, stop) in ranges.items()}
+        yield from self._read()
+
+    def extents(self, span: Span, partitions: Sequence[int] | None = None) -> dict[int, Extent]:
+        """Tell where a span lies in each partition, without reading it."""
+        deadline = time.monotonic() + self._timeout_s
+        try:
+            numbers = self._partitions(partitions, deadline)
+            edges = {number: self._edges(number, deadline) for number in numbers}
+            starts = self._offsets(span.since, edges, deadline)
+            stops = self._offsets(span.until, edges, deadline) if span.until is not None else {}
+        except KafkaException as error:
+            raise self._fault(error) from None
+        return {number: Extent(first, end, starts[number], stops.get(number)) for number, (first, end) in edges.items()}
+
+    def _read(self) -> Iterator[Record]:
+        """Yield the records of the stretches, each to its stop."""
         pending = {number for number, stretch in self.stretches.items() if not stretch.done}
         if not pending:
             return
@@ -108,20 +139,12 @@ class LogReader:
 
     def _plan(self, span: Span, partitions: Sequence[int] | None, *, until_end: bool) -> dict[int, Stretch]:
         """Decide every offset before the first record, so that what comes meanwhile moves no end."""
-        deadline = time.monotonic() + self._timeout_s
-        try:
-            numbers = self._partitions(partitions, deadline)
-            edges = {number: self._edges(number, deadline) for number in numbers}
-            starts = self._offsets(span.since, edges, deadline)
-            stops = self._offsets(span.until, edges, deadline) if span.until is not None else {}
-        except KafkaException as error:
-            raise self._fault(error) from None
         plan = {}
-        for number, (first, end) in edges.items():
-            stop = stops.get(number)
+        for number, extent in self.extents(span, partitions).items():
+            stop = extent.stop
             if until_end:
-                stop = end if stop is None else min(stop, end)
-            plan[number] = Stretch(starts[number], stop, min(max(starts[number], first), end))
+                stop = extent.end if stop is None else min(stop, extent.end)
+            plan[number] = Stretch(extent.start, stop, min(max(extent.start, extent.first), extent.end))
         return plan
 
     def _partitions(self, wanted: Sequence[int] | None, deadline: float) -> list[int]:

@@ -7,17 +7,15 @@ lost commit). To read it from the start could pay for the whole log again; to re
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
-from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
 from dispatcher.adapters.kafka.faults import error_of
+from dispatcher.adapters.kafka.group import PAUSE_S, committed, outsider
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
@@ -25,7 +23,6 @@ Fill = Literal["earliest", "latest"]
 
 # How Kafka refuses the commit of somebody who is not a member while there are members.
 _RUNNING = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
-_PAUSE_S = 0.1
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
@@ -58,7 +55,7 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Fill | Non
         return InitReport(created, existing, found, settings.worker.group, {}, active)
     gap = len(missing) < total
     _refuse(settings, missing, gap=gap, active=active, fill_gaps=fill_gaps)
-    started = _log_edge(cluster, topics.requests, missing, fill_gaps if gap and fill_gaps else "earliest")
+    started = log_edges(cluster, topics.requests, missing, fill_gaps if gap and fill_gaps else "earliest")
     _commit(cluster, settings, started)
     return InitReport(created, existing, found, settings.worker.group, started, active)
 
@@ -74,7 +71,7 @@ def check_topics(settings: Settings, timeout_s: float = 30) -> list[Difference]:
         found.append(Difference(topic, "start positions", f"none for partitions {_listed(missing)}", wants))
     # Asked for after the positions: a running worker's may move on meanwhile, but never beyond the end.
     known = {n: position for n, position in positions.items() if position is not None}
-    first, end = (_log_edge(cluster, topic, list(known), edge) for edge in ("earliest", "latest"))
+    first, end = (log_edges(cluster, topic, list(known), edge) for edge in ("earliest", "latest"))
     for n, position in known.items():
         if not first[n] <= position <= end[n]:
             found.append(Difference(topic, f"position of partition {n}", str(position), f"{first[n]} to {end[n]}"))
@@ -94,41 +91,8 @@ def _positions(cluster: Cluster, settings: Settings) -> dict[int, int | None]:
     if known is None:
         return {}
     asked = [TopicPartition(topic, partition) for partition in range(known.partitions)]
-    committed = sorted(_committed(cluster, settings, asked), key=lambda part: part.partition)
-    return {part.partition: part.offset if part.offset >= 0 else None for part in committed}
-
-
-def _committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition]) -> list[TopicPartition]:
-    """Read committed positions; asks again while the group's coordinator settles."""
-    end = time.monotonic() + cluster.timeout_s
-    doing = f"reading the positions of group {settings.worker.group}"
-    with _outsider(cluster, settings) as outsider:
-        while True:
-            try:
-                answer = outsider.committed(asked, timeout=max(0.1, end - time.monotonic()))
-                error = next((part.error for part in answer if part.error is not None), None)
-                if error is None:
-                    return answer
-            except KafkaException as failure:
-                error = error_of(failure)
-            if not settling(error) or time.monotonic() > end:
-                raise cluster.complaints.explain(error, doing)
-            outsider.poll(_PAUSE_S)
-
-
-@contextmanager
-def _outsider(cluster: Cluster, settings: Settings) -> Iterator[Consumer]:
-    """Open a consumer that names the group and never joins it.
-
-    Not the admin client: asked for a group's offsets while the group's coordinator still loads, it ends the process with a segmentation
-    fault (librdkafka behind confluent-kafka 2.16). Not read_committed: whether a position exists does not depend on open transactions.
-    """
-    group, heard = settings.worker.group, cluster.complaints.heard
-    outsider = clients.consumer(settings, group=group, protocol="cooperative", isolation="read_uncommitted", on_error=heard)
-    try:
-        yield outsider
-    finally:
-        outsider.close()
+    found = sorted(committed(cluster, settings, asked), key=lambda part: part.partition)
+    return {part.partition: part.offset if part.offset >= 0 else None for part in found}
 
 
 def group_active(cluster: Cluster, group: str) -> bool:
@@ -152,8 +116,8 @@ def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, 
         )
 
 
-def _log_edge(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -> dict[int, int]:
-    """Find the first or the next offset of each partition."""
+def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -> dict[int, int]:
+    """Find the first or the next offset of each partition. The next one stands behind open transactions, too."""
     spec: OffsetSpec = OffsetSpec.earliest() if edge == "earliest" else OffsetSpec.latest()  # type: ignore[no-untyped-call] # theirs
     doing = f"reading the offsets of {topic}"
 
@@ -168,20 +132,20 @@ def _log_edge(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -
 def _commit(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> None:
     """Commit positions without metadata, as a person does, and read the answer of each partition."""
     end = time.monotonic() + cluster.timeout_s
-    with _outsider(cluster, settings) as outsider:
-        while error := _first_refusal(outsider, settings.topics.requests, positions):
+    with outsider(cluster, settings) as nobody:
+        while error := _first_refusal(nobody, settings.topics.requests, positions):
             if error.code() in _RUNNING:  # a worker joined since we looked
                 _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
             if not settling(error) or time.monotonic() > end:
                 raise cluster.complaints.explain(error, f"committing start positions of group {settings.worker.group}")
-            outsider.poll(_PAUSE_S)
+            nobody.poll(PAUSE_S)
 
 
-def _first_refusal(outsider: Consumer, topic: str, positions: dict[int, int]) -> KafkaError | None:
+def _first_refusal(nobody: Consumer, topic: str, positions: dict[int, int]) -> KafkaError | None:
     """Commit once; give the first error, of the whole or of one partition."""
     parts = [TopicPartition(topic, partition, offset) for partition, offset in sorted(positions.items())]
     try:
-        answer = outsider.commit(offsets=parts, asynchronous=False)
+        answer = nobody.commit(offsets=parts, asynchronous=False)
     except KafkaException as failure:
         return error_of(failure)
     return next((part.error for part in answer or () if part.error is not None), None)

@@ -1,0 +1,60 @@
+"""What Kafka knows of the workers' group, asked by somebody who never joins it: committed positions, and who owns which partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import Cluster, settling
+from dispatcher.adapters.kafka.faults import error_of
+from dispatcher.settings import Settings
+
+PAUSE_S = 0.1
+
+
+def committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition]) -> list[TopicPartition]:
+    """Read committed positions; asks again while the group's coordinator settles. A negative offset means that there is none."""
+    end = time.monotonic() + cluster.timeout_s
+    doing = f"reading the positions of group {settings.worker.group}"
+    with outsider(cluster, settings) as nobody:
+        while True:
+            try:
+                answer = nobody.committed(asked, timeout=max(0.1, end - time.monotonic()))
+                error = next((part.error for part in answer if part.error is not None), None)
+                if error is None:
+                    return answer
+            except KafkaException as failure:
+                error = error_of(failure)
+            if not settling(error) or time.monotonic() > end:
+                raise cluster.complaints.explain(error, doing)
+            nobody.poll(PAUSE_S)
+
+
+@contextmanager
+def outsider(cluster: Cluster, settings: Settings) -> Iterator[Consumer]:
+    """Open a consumer that names the group and never joins it.
+
+    Not the admin client: asked for a group's offsets while the group's coordinator still loads, it ends the process with a segmentation
+    fault (librdkafka behind confluent-kafka 2.16). Not read_committed: whether a position exists does not depend on open transactions.
+    """
+    group, heard = settings.worker.group, cluster.complaints.heard
+    nobody = clients.consumer(settings, group=group, protocol="cooperative", isolation="read_uncommitted", on_error=heard)
+    try:
+        yield nobody
+    finally:
+        nobody.close()
+
+
+def owned(cluster: Cluster, settings: Settings) -> set[int]:
+    """Name the partitions of the request topic that a member of the group owns now; none where there is no such group."""
+    group, topic = settings.worker.group, settings.topics.requests
+    answer = cluster.settled(
+        lambda attempt_s: cluster.client.describe_consumer_groups([group], request_timeout=attempt_s)[group], f"describing group {group}"
+    )
+    members = answer.members or ()
+    parts = [part for member in members if member.assignment is not None for part in member.assignment.topic_partitions]
+    return {part.partition for part in parts if part.topic == topic}

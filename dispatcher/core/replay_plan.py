@@ -1,0 +1,100 @@
+"""What a replay will do, decided to the last offset before anything is done, and its text form.
+
+The text names offsets and never times, so that it means the same set tomorrow and on another machine. It carries the id of the replay:
+doing one plan twice replays nothing twice, since what was replayed under that id is found in the log (`core/replay.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from dispatcher.core.record_json import raw_of, shown
+from dispatcher.core.request_id import time_ms_of
+from dispatcher.errors import ConfigError
+
+_VERSION = 1
+# Far above what thousands of partitions take; a plan is typed or pasted, and must not unpack into more than it looks like.
+_PLAN_MAX_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The requests to replay of one partition: `requests` of them from offset `start` up to, not including, `stop`.
+
+    `end` is where the partition ended when this was planned: what is replayed stands there or behind.
+    """
+
+    partition: int
+    start: int
+    stop: int
+    requests: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One replay. `topic_id` (16 bytes) and `partitions` are those of the topic that it was planned for."""
+
+    replay_id: str  # UUIDv7: begins with the time of the plan
+    topic_id: bytes
+    partitions: int
+    parts: tuple[Part, ...]
+    key: bytes | None = None
+    include_replays: bool = False
+
+    @property
+    def requests(self) -> int:
+        """How many requests it replays."""
+        return sum(part.requests for part in self.parts)
+
+    @property
+    def time_ms(self) -> int:
+        """When it was planned, milliseconds since 1970."""
+        return time_ms_of(self.replay_id) or 0
+
+    def encode(self) -> str:
+        """The text form: URL-safe base64 without padding of compressed JSON."""
+        parts = [[part.partition, part.start, part.stop, part.requests, part.end] for part in self.parts]
+        topic = base64.b64encode(self.topic_id).decode("ascii")
+        fields = [_VERSION, self.replay_id, topic, self.partitions, parts, shown(self.key), self.include_replays]
+        return base64.urlsafe_b64encode(zlib.compress(orjson.dumps(fields), 9)).decode("ascii").rstrip("=")
+
+
+def decode(text: str) -> Plan:
+    """Read what `encode` gave. Raises ConfigError for anything else, also for a text that lost its end."""
+    try:
+        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        unpacker = zlib.decompressobj()
+        raw = unpacker.decompress(packed, _PLAN_MAX_BYTES)
+        if not unpacker.eof:
+            raise _fault()
+        version, replay_id, topic, partitions, parts, key, include_replays = orjson.loads(raw)
+        if version != _VERSION or time_ms_of(replay_id) is None or type(include_replays) is not bool:
+            raise _fault()
+        plan = Plan(
+            replay_id,
+            base64.b64decode(topic, validate=True),
+            _count(partitions),
+            tuple(Part(*(_count(number) for number in part)) for part in parts),
+            raw_of(key, "the plan's key"),
+            include_replays,
+        )
+    except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError):
+        raise _fault() from None
+    return plan
+
+
+def _count(number: Any) -> int:  # noqa: ANN401 - whatever stands in the JSON
+    if type(number) is not int or number < 0:
+        raise _fault()
+    return number
+
+
+def _fault() -> ConfigError:
+    return ConfigError("this is not a plan of a replay, or not all of it", "`dispatcher replay -o FROM:TO` prints one")
