@@ -306,3 +306,8 @@ def kill(process: Process) -> None:
     """SIGKILL."""
     os.kill(process.popen.pid, signal.SIGKILL)
     process.wait()
+
+
+def is_stopped(process: Process) -> bool:
+    """Tell whether it stands still (SIGSTOP)."""
+    return Path(f"/proc/{process.popen.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

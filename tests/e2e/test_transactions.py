@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from tests.e2e.faulty import POINTS
-from tests.e2e.stage import Stage, assert_all_is_well, header, ids, stage
+from tests.e2e.stage import Stage, assert_all_is_well, header, ids, is_stopped, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -93,7 +93,7 @@ def test_a_worker_that_froze_and_thaws_publishes_nothing_twice(settings: Setting
         frozen = set_up.worker(fault=("freeze_after_offsets", 5)) if inside else set_up.worker().ready()
         names = set_up.submit([f"doc:{n % 20}" for n in range(300)])
         if inside:
-            eventually(lambda: _is_stopped(frozen.popen.pid), what="the worker froze inside a transaction")
+            eventually(lambda: is_stopped(frozen), what="the worker froze inside a transaction")
         else:
             replies.await_count(20)
             frozen.signal(signal.SIGSTOP)
@@ -111,10 +111,6 @@ def test_a_worker_that_froze_and_thaws_publishes_nothing_twice(settings: Setting
         replies.await_count(len(names))
         assert_all_is_well(set_up, names, replies.records)
         assert frozen.popen.poll() is None
-
-
-def _is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 @pytest.mark.parametrize("text", [pytest.param("hello", marks=pytest.mark.soak), "large"])
