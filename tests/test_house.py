@@ -305,20 +305,21 @@ def test_an_unknown_metric_is_found() -> None:
     assert docs.unknown_metrics("good.md", "dispatcher_queue_wait_seconds_bucket", ["dispatcher_queue_wait_seconds"]) == []
 
 
-@pytest.mark.parametrize(("name", "extras"), [("requirements.lock", ["broker"]), ("requirements-dev.lock", ["broker", "dev"])])
-def test_the_locks_hold_what_the_project_asks_for(name: str, extras: list[str]) -> None:
+LOCKS = {"requirements.lock": ["broker"], "requirements-jvm.lock": ["jvm"], "requirements-dev.lock": ["broker", "jvm", "dev"]}
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_the_locks_hold_what_the_project_asks_for(name: str) -> None:
     """Each lock pins, with hashes and without an address, everything that pyproject.toml asks for."""
-    assert docs.lock_faults(name, (ROOT / name).read_text(), (ROOT / "pyproject.toml").read_text(), extras) == []
+    lock, project = (ROOT / name).read_text(), (ROOT / "pyproject.toml").read_text()
+    assert docs.lock_faults(name, lock, project, LOCKS[name], alone=name == "requirements-jvm.lock") == []
 
 
-def test_both_locks_pin_the_same_versions() -> None:
+def test_all_locks_pin_the_same_versions() -> None:
     """What users run is what the tests ran on."""
-    run, dev = (
-        dict(re.findall(r"^(\S+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
-        for name in ("requirements.lock", "requirements-dev.lock")
-    )
-    assert run
-    assert run.items() <= dev.items()
+    pins = [dict(re.findall(r"^(\S+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
+    assert all(pins)
+    assert all(some.items() <= pins[-1].items() for some in pins)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
 from dispatcher.adapters.local_broker import GivenBroker, Jars, LocalBroker, Status, ladder, process, started
-from dispatcher.adapters.local_broker.jars import java_version
+from dispatcher.adapters.local_broker.java import java_version
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
 from dispatcher.settings import Settings
 from tests.e2e.conftest import Run

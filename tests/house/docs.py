@@ -112,23 +112,26 @@ def machine_traces(path: str, text: str) -> list[str]:
     ]
 
 
-def lock_faults(path: str, lock: str, pyproject: str, extras: Iterable[str]) -> list[str]:
-    """Where a lock does not hold what pyproject.toml asks for, pins something without a hash, or names an address."""
+def lock_faults(path: str, lock: str, pyproject: str, extras: Iterable[str], *, alone: bool = False) -> list[str]:
+    """Where a lock does not hold what pyproject.toml asks for, pins something without a hash, or names an address.
+
+    `alone`: it is to hold the extras alone, for it goes on top of another lock.
+    """
     pins = dict(re.findall(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", lock, re.MULTILINE))
     pins = {canonicalize_name(name): version for name, version in pins.items()}
     faults = [f"{path}: {line.strip()}" for line in lock.splitlines() if "://" in line or line.startswith("-")]
     entries = re.split(r"\n(?=[A-Za-z0-9])", lock)
     faults += [f"{path}: {entry.split()[0]} has no hash" for entry in entries if "==" in entry and "--hash=sha256:" not in entry]
-    for requirement in _requirements(tomllib.loads(pyproject), extras):
+    for requirement in _requirements(tomllib.loads(pyproject), extras, alone=alone):
         version = pins.get(canonicalize_name(requirement.name))
         if version is None or not requirement.specifier.contains(version, prereleases=True):
             faults.append(f"{path}: {requirement} is not met (locked: {version}): make lock")
     return faults
 
 
-def _requirements(project: dict[str, Any], extras: Iterable[str]) -> Iterator[Requirement]:
+def _requirements(project: dict[str, Any], extras: Iterable[str], *, alone: bool) -> Iterator[Requirement]:
     table = project["project"]
-    wanted = [*table["dependencies"], *project["dependency-groups"]["build"]]
+    wanted = [] if alone else [*table["dependencies"], *project["dependency-groups"]["build"]]
     for extra in extras:
         wanted += table["optional-dependencies"][extra]
     yield from (requirement for requirement in map(Requirement, wanted) if requirement.name != table["name"])

@@ -1,4 +1,7 @@
-"""A broker for one machine, by the first rung of a ladder that holds: one that is given, a Docker engine, Kafka's own jars."""
+"""A broker for one machine, by the first rung of a ladder that holds.
+
+One that is given; a Docker engine; Kafka's own jars, with Java and Maven of this machine or from wheels; for the demo alone, an imitation.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,23 @@ from pathlib import Path
 from dispatcher.adapters.local_broker.docker import DockerBroker
 from dispatcher.adapters.local_broker.given import GivenBroker
 from dispatcher.adapters.local_broker.jars import Jars
+from dispatcher.adapters.local_broker.mock import MockBroker
 from dispatcher.adapters.local_broker.process import LocalBroker
 from dispatcher.adapters.local_broker.status import Status
 
-__all__ = ["GIVEN", "Broker", "DockerBroker", "GivenBroker", "Jars", "LocalBroker", "Status", "ladder", "started"]
+__all__ = [
+    "GIVEN",
+    "Broker",
+    "DockerBroker",
+    "GivenBroker",
+    "Jars",
+    "LocalBroker",
+    "MockBroker",
+    "Status",
+    "lacks_jvm",
+    "ladder",
+    "started",
+]
 
 GIVEN = "DISPATCHER_KAFKA__BOOTSTRAP_SERVERS"
 
@@ -23,7 +39,7 @@ def ladder(directory: Path, port: int | None = 0, *, environ: Mapping[str, str] 
     """Choose the rung: the broker that the environment names, else Docker where its daemon answers, else the jars.
 
     `directory` holds what the broker writes; port 0 takes a free one, None means 9092 or where it runs already; `say` gets progress,
-    line by line. Nothing is started yet.
+    line by line. Nothing is started yet. The imitation is no rung of this one: who can do with it asks for `Jars.lack` first.
     """
     given = environ.get(GIVEN)
     if given:
@@ -34,6 +50,11 @@ def ladder(directory: Path, port: int | None = 0, *, environ: Mapping[str, str] 
     if DockerBroker.available():
         return DockerBroker(directory, port, say=say)
     return LocalBroker(directory, port, environ=environ, say=say)
+
+
+def lacks_jvm(environ: Mapping[str, str] = os.environ) -> bool:
+    """Ask whether this machine needs the `jvm` extra for a broker: none is given, no Docker answers, and Java or Maven are missing."""
+    return not environ.get(GIVEN) and not DockerBroker.available() and Jars(environ).lack() is not None
 
 
 def started(directory: Path, port: int | None = None, *, say: Callable[[str], None] = print) -> DockerBroker | LocalBroker | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dispatcher.adapters.local_broker.jars import Jars, last_lines
+from dispatcher.adapters.local_broker.java import run
 from dispatcher.adapters.local_broker.properties import DEFAULT_PORT, jar_properties
 from dispatcher.adapters.local_broker.status import Status, read_note, write_note
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
@@ -109,19 +110,27 @@ class LocalBroker:
         """Start the process, with other ports when one was taken under our hands."""
         fixed = DEFAULT_PORT if self._port is None else self._port
         require_free(fixed)
-        java, classpath = self._jars.java(), self._jars.classpath()
-        self._home.mkdir(parents=True, exist_ok=True)
-        self._say("starting Apache Kafka (some seconds)")
-        for _ in range(_PORT_TRIES):
-            require_free(fixed)
-            port = fixed or free_port()
-            self._configure(port, free_port())
-            self._format(java, classpath)
-            pid = self._spawn([java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", str(self._config)])
-            write_note(self._note, {"pid": pid, "port": port})
-            if self._await_ready(pid):
-                return f"127.0.0.1:{port}"
+        try:
+            java, classpath = self._jars.java(), self._jars.classpath()
+            self._home.mkdir(parents=True, exist_ok=True)
+            self._say("starting Apache Kafka (some seconds)")
+            for _ in range(_PORT_TRIES):
+                require_free(fixed)
+                port = fixed or free_port()
+                if self._serves(java, classpath, port):
+                    return f"127.0.0.1:{port}"
+        except OSError as failure:  # no room, no right to write, a file where a directory should be
+            place = failure.filename or self._home
+            raise BrokerError(f"cannot write {place}: {failure.strerror}", "make room, or choose another directory (--dir)") from None
         raise BrokerError("Kafka found no free port", f"its log is {self._log}")
+
+    def _serves(self, java: str, classpath: str, port: int) -> bool:
+        """Start the process on this port and wait for it. False when it lost the port to somebody else."""
+        self._configure(port, free_port())
+        self._format(java, classpath)
+        pid = self._spawn([java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", str(self._config)])
+        write_note(self._note, {"pid": pid, "port": port})
+        return self._await_ready(pid)
 
     def _configure(self, port: int, controller_port: int) -> None:
         """Write server.properties."""
@@ -135,7 +144,7 @@ class LocalBroker:
             return
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config)]
-        done = subprocess.run(command, env=dict(self._environ), capture_output=True, text=True, timeout=_START_S, check=False)  # noqa: S603 - ours
+        done = run(command, self._environ, timeout_s=_START_S)
         if done.returncode != 0:
             raise BrokerError("Kafka could not prepare its data directory", f"it says: {last_lines(done.stdout + done.stderr, 3)}")
 

@@ -13,7 +13,7 @@ class Status:
     """A broker as seen now. `state` "starting": its process runs and does not serve yet."""
 
     state: Literal["up", "starting", "down"]
-    kind: Literal["given", "docker", "jars"]
+    kind: Literal["given", "docker", "jars", "mock"]
     bootstrap: str | None = None
     process: str | None = None  # process number or container name
     log: Path | None = None
