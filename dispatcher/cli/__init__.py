@@ -6,13 +6,13 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from dispatcher.cli import broker, config, demo, dlq, replies, sample_upstream, submit, topics, version, worker
+from dispatcher.cli import broker, config, demo, dlq, replay, replies, sample_upstream, submit, topics, version, worker
 from dispatcher.cli.app import Options, app
 from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (broker, config, demo, dlq, replies, sample_upstream, submit, topics, version, worker):
+for _command in (broker, config, demo, dlq, replay, replies, sample_upstream, submit, topics, version, worker):
     _command.register(app)
 
 

@@ -34,7 +34,7 @@ _EXIT_CODES = (
 # What `--help` lists, in this order; a command without a place here stands under "Other".
 _PANELS = {
     "Run": ("dev", "worker", "demo"),
-    "Requests and replies": ("submit", "ask", "wait", "show", "replies", "requests", "dlq"),
+    "Requests and replies": ("submit", "ask", "wait", "show", "replies", "requests", "replay", "dlq"),
     "Set up": ("topics", "config", "broker", "sample-upstream", "version"),
 }
 

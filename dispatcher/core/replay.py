@@ -114,6 +114,11 @@ class Survey:
         self._found: dict[int, list[int]] = {}  # partition to first offset, last offset, count
 
     @property
+    def is_limited(self) -> bool:
+        """Whether not all are wanted."""
+        return self._most is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether as many as wanted are found."""
         return self._most is not None and self.requests >= self._most

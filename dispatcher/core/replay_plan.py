@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.positions import Anchor, Position
 from dispatcher.core.record_json import raw_of, shown
 from dispatcher.core.request_id import time_ms_of
 from dispatcher.errors import ConfigError
@@ -64,6 +65,28 @@ class Plan:
         topic = base64.b64encode(self.topic_id).decode("ascii")
         fields = [_VERSION, self.replay_id, topic, self.partitions, parts, shown(self.key), self.include_replays]
         return base64.urlsafe_b64encode(zlib.compress(orjson.dumps(fields), 9)).decode("ascii").rstrip("=")
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets of a range that are no longer there, from `start` up to `stop`. Not `certain`: they may have been older than the range."""
+
+    partition: int
+    start: int
+    stop: int
+    certain: bool
+
+
+def gap(since: Position, partition: int, start: int, stop: int, first: int) -> Gap | None:
+    """Tell what a range lacks: one that begins `since` was found to reach from `start` to `stop`, and the partition begins at `first`.
+
+    An offset says what it wants. A time finds the first record that is left, and the ones before it may have been of that time, too.
+    """
+    if since.anchor is Anchor.OFFSET and start < min(first, stop):
+        return Gap(partition, start, min(first, stop), certain=True)
+    if since.anchor is Anchor.TIME and start == first > 0:
+        return Gap(partition, 0, first, certain=False)
+    return None
 
 
 def decode(text: str) -> Plan:

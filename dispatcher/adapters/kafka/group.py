@@ -34,6 +34,13 @@ def committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition])
             nobody.poll(PAUSE_S)
 
 
+def committed_positions(cluster: Cluster, settings: Settings, partitions: list[int]) -> dict[int, int | None]:
+    """Give the group's committed position in partitions of the request topic; None where there is none."""
+    asked = [TopicPartition(settings.topics.requests, partition) for partition in partitions]
+    found = sorted(committed(cluster, settings, asked), key=lambda part: part.partition)
+    return {part.partition: part.offset if part.offset >= 0 else None for part in found}
+
+
 @contextmanager
 def outsider(cluster: Cluster, settings: Settings) -> Iterator[Consumer]:
     """Open a consumer that names the group and never joins it.

@@ -15,7 +15,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, b
 
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
 from dispatcher.adapters.kafka.faults import error_of
-from dispatcher.adapters.kafka.group import PAUSE_S, committed, outsider
+from dispatcher.adapters.kafka.group import PAUSE_S, committed_positions, outsider
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
@@ -90,9 +90,7 @@ def _positions(cluster: Cluster, settings: Settings) -> dict[int, int | None]:
     known = facts_of(cluster, [topic]).get(topic)
     if known is None:
         return {}
-    asked = [TopicPartition(topic, partition) for partition in range(known.partitions)]
-    found = sorted(committed(cluster, settings, asked), key=lambda part: part.partition)
-    return {part.partition: part.offset if part.offset >= 0 else None for part in found}
+    return committed_positions(cluster, settings, list(range(known.partitions)))
 
 
 def group_active(cluster: Cluster, group: str) -> bool:

@@ -1,0 +1,345 @@
+"""Replaying requests: planning a range, writing its requests anew, and finding out what was written.
+
+Each replay writes under a transactional id of its own, some hundred requests at a time. So a predecessor that was killed, or still runs
+somewhere, is shut out before the log is read, and no request of its can come afterwards: what the log then holds is all that there is.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
+from dispatcher.adapters.kafka.contact import contact
+from dispatcher.adapters.kafka.faults import Complaints, error_of
+from dispatcher.adapters.kafka.group import committed_positions
+from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
+from dispatcher.adapters.kafka.starts import log_edges
+from dispatcher.core import record
+from dispatcher.core.instant import Instant
+from dispatcher.core.positions import END, Span
+from dispatcher.core.rate import Pace
+from dispatcher.core.replay import Ledger, Selection, Survey, changed, due, replayed
+from dispatcher.core.replay_plan import Gap, Plan, gap
+from dispatcher.core.request import Decoder
+from dispatcher.core.request_id import CHANCE_BITS, time_ordered
+from dispatcher.errors import CallFailed, RefusedError, WaitTimeout
+from dispatcher.settings import Settings
+
+# What goes into one transaction: some 10 ms of work for the cluster, and little to do again.
+GROUP_MAX_RECORDS = 500
+GROUP_MAX_BYTES = 4 * 1024 * 1024
+# How often a replay goes on after it was shut out. A transaction that ran past its time looks the same as another process that runs
+# this replay; two that keep shutting each other out must end.
+SHUT_OUT_MAX = 2
+PAUSE_S = 0.1
+ABORT_S = 5.0
+KEYS_SHOWN = 5
+
+_SHUT_OUT = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+# What another attempt does not mend.
+_FINAL = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition of a planned range: which offsets, how many requests, and how many records queue there before them."""
+
+    partition: int
+    start: int
+    stop: int
+    requests: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A plan, and what a person should know before doing it. `skipped` counts by reason."""
+
+    topic: str
+    plan: Plan
+    partitions: tuple[PartitionView, ...]
+    gaps: tuple[Gap, ...]
+    skipped: Mapping[str, int]
+    keys: int
+    keys_are_all: bool  # False: there are more keys than are counted
+    top_keys: tuple[tuple[bytes, int], ...]
+    oldest_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Which requests to replay. Without `partitions` those of all; `most` takes the first ones, partition by partition."""
+
+    span: Span
+    partitions: tuple[int, ...] | None = None
+    key: str | None = None
+    include_replays: bool = False
+    most: int | None = None
+
+
+class Replayer:
+    """Plans replays and does them. Belongs to one thread; `timeout_s` bounds how long it stays without Kafka.
+
+    Errors: `BrokerError`; `ConfigError` for a topic or partition that does not exist; `RefusedError` where the set is not the one that
+    was planned, or another process does this replay; `WaitTimeout` where open transactions hide the log's end. After all of them the
+    same plan may be done again: it goes on where it stopped.
+    """
+
+    def __init__(self, settings: Settings, *, timeout_s: float | None = None) -> None:
+        self.topic = settings.topics.requests
+        self._settings = settings
+        self._timeout_s = timeout_s or TIMEOUT_S
+        self._shut_out = 0
+
+    def plan(self, wish: Wish) -> Overview:
+        """Read a range and decide what replaying it means. Nothing is written."""
+        cluster, facts = self._topic()
+        with self._reader() as reader:
+            extents = reader.extents(wish.span, wish.partitions)
+        ranges = {
+            number: (max(extent.start, extent.first), extent.end if extent.stop is None else min(extent.stop, extent.end))
+            for number, extent in extents.items()
+        }
+        key = None if wish.key is None else wish.key.encode("utf-8", "surrogateescape")
+        survey = Survey(self._selection(facts, key, include_replays=wish.include_replays), wish.most)
+        self._survey(survey, {number: (start, stop) for number, (start, stop) in ranges.items() if start < stop})
+        now_ms = time.time_ns() // 1_000_000
+        parts = survey.parts({number: extent.end for number, extent in extents.items()})
+        replay_id = time_ordered(now_ms, secrets.randbits(CHANCE_BITS))
+        plan = Plan(replay_id, facts.topic_id, facts.partitions, parts, key, wish.include_replays)
+        positions = committed_positions(cluster, self._settings, list(extents))
+        counts = {part.partition: part.requests for part in parts}
+        views = [
+            PartitionView(n, start, max(start, stop), counts.get(n, 0), max(0, extents[n].end - (positions[n] or extents[n].first)))
+            for n, (start, stop) in ranges.items()
+        ]
+        gaps = [gap(wish.span.since, n, extent.start, ranges[n][1], extent.first) for n, extent in extents.items()]
+        return Overview(
+            self.topic,
+            plan,
+            tuple(views),
+            tuple(found for found in gaps if found is not None),
+            survey.skipped,
+            len(survey.keys),
+            survey.keys_are_all,
+            tuple(survey.keys.most_common(KEYS_SHOWN)),
+            survey.oldest_ms,
+        )
+
+    def selection(self, plan: Plan) -> Selection:
+        """Give the rule by which a plan's requests are chosen. RefusedError where the topic is no longer the one of the plan."""
+        _, facts = self._topic()
+        return self._planned(plan, facts)
+
+    def execute(self, plan: Plan, *, per_s: float | None = None, told: Callable[[int], None] = lambda _done: None) -> int:
+        """Write what is left of a plan, and read back that all of it is there; gives how many this call wrote.
+
+        `told` hears how many of the plan are done. Whatever ends this, also SIGKILL: `execute` with the same plan goes on.
+        """
+        cluster, facts = self._topic()
+        selection = self._planned(plan, facts)
+        work = _Work(plan, selection, Pace(per_s), told)
+        good_at = time.monotonic()
+        while True:
+            before = work.written
+            try:
+                self._attempt(cluster, work)
+                break
+            except KafkaException as failure:
+                now = time.monotonic()
+                good_at = now if work.written > before else good_at
+                self._judge(failure, work.complaints, out_of_time=now > good_at + self._timeout_s)
+        if self._ledger(cluster, plan).left():
+            raise CallFailed("not all of the replay is in the log", "do the same plan again: it goes on where it stopped")
+        return work.written
+
+    def _attempt(self, cluster: Cluster, work: _Work) -> None:
+        """Shut out whoever else does this replay, see what is there, and write the rest. KafkaException where that is uncertain."""
+        with _Writer(self._settings, work, self._timeout_s) as writer:
+            ledger = self._ledger(cluster, work.plan)
+            work.told(ledger.requests)
+            self._refuse_changed(cluster, work, ledger)
+            with self._reader() as reader:
+                group: list[record.Message] = []
+                size_bytes, group_max = 0, work.pace.group_max(GROUP_MAX_RECORDS)
+                done = ledger.requests
+                for original in due(ledger, work.selection, reader.read_ranges(ledger.ranges())):
+                    old_id = work.selection.old_id(original)
+                    group.append(replayed(original, work.plan, old_id, Instant(0, time.time()).rfc3339()))
+                    size_bytes += group[-1].size_bytes
+                    if len(group) >= group_max or size_bytes >= GROUP_MAX_BYTES:
+                        done += writer.write(group)
+                        work.told(done)
+                        group, size_bytes = [], 0
+                work.told(done + writer.write(group))
+
+    def _judge(self, failure: KafkaException, complaints: Complaints, *, out_of_time: bool) -> None:
+        """Raise what a person must know; return where another attempt is worth it."""
+        error = error_of(failure)
+        code = error.code() if error is not None else None
+        if code in _SHUT_OUT:
+            self._shut_out += 1
+            if self._shut_out > SHUT_OUT_MAX:
+                raise RefusedError("another process does this replay", "let it end; doing the same plan again then is safe") from None
+        elif out_of_time or code in _FINAL:
+            raise complaints.fault(failure, f"writing to {self.topic}") from None
+        time.sleep(PAUSE_S)
+
+    def _ledger(self, cluster: Cluster, plan: Plan) -> Ledger:
+        """Read what the log holds of a plan: all of it, also behind what others have open."""
+        ledger = Ledger(plan)
+        partitions = [part.partition for part in plan.parts]
+        firsts = log_edges(cluster, self.topic, partitions, "earliest")
+        ends = log_edges(cluster, self.topic, partitions, "latest")
+        if gone := [part.partition for part in plan.parts if firsts[part.partition] > part.end]:
+            raise RefusedError(
+                f"what was replayed since the plan is no longer in partition {gone[0]}: retention removed it",
+                "nobody can tell what is left of this plan; plan anew what is still there",
+            )
+        with self._reader() as reader:
+            self._await_stable(reader, ends)
+            for found in reader.read_ranges({part.partition: (part.end, ends[part.partition]) for part in plan.parts}):
+                ledger.take(found)
+        return ledger
+
+    def _await_stable(self, reader: LogReader, ends: Mapping[int, int]) -> None:
+        """Wait until no open transaction hides what stands before `ends`."""
+        deadline = time.monotonic() + self._timeout_s
+        while hidden := [n for n, extent in reader.extents(Span(END), tuple(ends)).items() if extent.end < ends[n]]:
+            if time.monotonic() > deadline:
+                raise WaitTimeout(
+                    f"an open transaction hides the end of partition {hidden[0]} of {self.topic}",
+                    "it ends by itself, mostly within a minute; do the same plan again then",
+                )
+            time.sleep(PAUSE_S)
+
+    def _refuse_changed(self, cluster: Cluster, work: _Work, ledger: Ledger) -> None:
+        """Refuse before anything is written, if retention has taken something that is left to replay."""
+        ranges, left = ledger.ranges(), ledger.left()
+        firsts = log_edges(cluster, self.topic, list(ranges), "earliest")
+        shorter = {n: (firsts[n], stop) for n, (start, stop) in ranges.items() if firsts[n] > start}
+        there: Counter[int] = Counter()
+        with self._reader() as reader:
+            for found in reader.read_ranges({n: span for n, span in shorter.items() if span[0] < span[1]}):
+                there[found.partition] += work.selection.takes(found)
+        for number in shorter:
+            if there[number] != left[number]:
+                raise changed(number, f"{left[number] - there[number]} fewer")
+
+    def _survey(self, survey: Survey, ranges: Mapping[int, tuple[int, int]]) -> None:
+        """Read the ranges; under a limit one partition after another, so that the first ones are always the same."""
+        for some in [ranges] if not survey.is_limited else [{number: span} for number, span in sorted(ranges.items())]:
+            with self._reader() as reader:
+                for found in reader.read_ranges(some):
+                    survey.take(found)
+                    if survey.is_full:
+                        return
+
+    def _topic(self) -> tuple[Cluster, TopicFacts]:
+        cluster = connect(self._settings, self._timeout_s)
+        facts = facts_of(cluster, [self.topic]).get(self.topic)
+        if facts is None:
+            raise no_topic(self.topic)
+        return cluster, facts
+
+    def _planned(self, plan: Plan, facts: TopicFacts) -> Selection:
+        if facts.topic_id != plan.topic_id:
+            raise RefusedError(f"the plan is not for this topic {self.topic}: it is of another cluster, or was made anew", "plan it anew")
+        if facts.partitions != plan.partitions:
+            raise RefusedError(
+                f"{self.topic} has {facts.partitions} partitions, and had {plan.partitions} when this was planned", "plan it anew"
+            )
+        return self._selection(facts, plan.key, include_replays=plan.include_replays)
+
+    def _selection(self, facts: TopicFacts, key: bytes | None, *, include_replays: bool) -> Selection:
+        # Whom a request may call is the workers' matter, and their settings may differ from those of this process.
+        settings = self._settings.model_copy(update={"upstreams": {}})
+        topic_id = base64.urlsafe_b64encode(facts.topic_id).decode("ascii").rstrip("=")
+        decoder = Decoder(settings, topic_id, facts.partitions, {settings.topics.replies: facts.partitions})
+        return Selection(decoder, facts.max_message_bytes, key, include_replays)
+
+    def _reader(self) -> LogReader:
+        return LogReader(self._settings, self.topic, self._timeout_s)
+
+
+@dataclass(slots=True)
+class _Work:
+    """One execution of a plan, over all its attempts."""
+
+    plan: Plan
+    selection: Selection
+    pace: Pace
+    told: Callable[[int], None]
+    written: int = 0
+    complaints: Complaints = field(default_factory=Complaints)
+
+
+class _Writer:
+    """Writes groups of requests, each in one transaction. A context manager: made once per attempt, left with nothing open."""
+
+    def __init__(self, settings: Settings, work: _Work, timeout_s: float) -> None:
+        self._work = work
+        self._timeout_s = timeout_s
+        self._open = False
+        self._refused: KafkaError | None = None
+        work.complaints = Complaints(settings)
+        name = f"{settings.worker.group}-replay-{work.plan.replay_id}"
+        self._producer = clients.producer(settings, transactional_id=name, on_error=work.complaints.heard)
+
+    def __enter__(self) -> Self:
+        """Shut out whoever wrote under this id, and settle what it left open."""
+        contact(self._producer.init_transactions, self._timeout_s)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Close what is open: every reader of these partitions waits for it."""
+        if self._open:
+            with suppress(KafkaException):
+                self._producer.abort_transaction(ABORT_S)
+
+    def write(self, group: Iterable[record.Message]) -> int:
+        """Write some requests when their time has come; gives how many. KafkaException where it is not known whether they are there."""
+        messages = list(group)
+        if not messages:
+            return 0
+        while (wait_s := self._work.pace.wait_s(time.monotonic())) > 0:
+            time.sleep(min(wait_s, PAUSE_S))
+        self._producer.begin_transaction()
+        self._open = True
+        for message in messages:
+            headers: list[tuple[str, str | bytes | None]] = list(message.headers)
+            self._producer.produce(
+                message.topic, message.value, message.key, partition=message.partition, headers=headers, on_delivery=self._delivered
+            )
+        try:
+            contact(self._producer.commit_transaction, self._timeout_s)
+        except KafkaException as failure:
+            raise failure if self._refused is None else KafkaException(self._refused) from None
+        self._open = False
+        self._work.written += len(messages)
+        self._work.pace.went(len(messages), time.monotonic())
+        return len(messages)
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        """Keep the first reason: the transaction only says that it cannot be committed."""
+        self._refused = self._refused or error
