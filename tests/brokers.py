@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dispatcher.adapters.local_broker import LocalBroker
+from dispatcher.adapters.local_broker.process import free_port
+from dispatcher.adapters.local_broker.properties import jar_properties
 
 # Reads until the test run's end of the pipe is closed, by whatever ends the run, and kills the broker.
 _WATCH = "import os, sys; sys.stdin.read(); os.kill(int(sys.argv[1]), 9)"
@@ -23,3 +25,18 @@ def tied(broker: LocalBroker) -> Iterator[str]:
             watcher.kill()
     finally:
         broker.down(grace_s=0)
+
+
+def second_door(port: int, inside: int, outside: int) -> dict[str, str]:
+    """Properties that give the broker on `port` a second listener, for clients that shall come through a proxy.
+
+    It listens on `inside` and tells who comes that way to come again by `outside`, the proxy's port; clients of `port` stay there.
+    """
+    plain = jar_properties(port, free_port(), "")
+    added = {
+        "listeners": f"PROXIED://127.0.0.1:{inside}",
+        "advertised.listeners": f"PROXIED://127.0.0.1:{outside}",
+        "listener.security.protocol.map": "PROXIED:PLAINTEXT",
+    }
+    voters = "controller.quorum.voters"  # names the controller's port, which stands among the listeners
+    return {voters: plain[voters]} | {name: f"{plain[name]},{more}" for name, more in added.items()}

@@ -1,0 +1,193 @@
+"""What happened to requests on a real broker, told as events, for the guarantees that judge simulated worlds too.
+
+Put together afterwards: calls from the callee's witness, losses from the workers' logs, requests and replies from their topics, and
+every commit of the group from the broker's own log of them. One machine, so one clock: the events are ordered by wall time.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.records import record_of
+from dispatcher.core.commit_note import decode
+from dispatcher.core.record import Record
+from dispatcher.settings import Settings
+from tests.e2e.stage import Stage, Worker, header
+from tests.guarantees.events import CallEnded, CallStarted, Committed, Ended, Event, LetterVisible, Lost, ReplyVisible, Submitted, Withheld
+from tests.guarantees.judges import judged
+
+# The broker's log of commits. A key of version 0 or 1 is a commit's (group, topic, partition), others are members' and groups'.
+OFFSETS = "__consumer_offsets"
+COMMIT_KEYS_MAX = 1
+COMPACT_VALUE = 4  # from this version of a value on its strings are written in Kafka's compact way
+READ_S = 60.0
+BATCH_MAX = 500
+
+Told = tuple[float, int, Event]  # seconds since 1970; which comes first of what happened in the same millisecond; what happened
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One committed position, as the broker wrote it down; `epoch` is from the words beside it, None where they are not a worker's."""
+
+    at: float
+    partition: int
+    position: int
+    epoch: int | None
+
+
+def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker] = ()) -> None:
+    """Judge what happened on this stage, now that all is said to be done. `withheld`: those whose way to Kafka was disturbed.
+
+    Beyond what the guarantees say of positions: no owner commits any more once a later one has.
+    """
+    done = commits(set_up.settings)
+    assert [] == judged(set_up.settings.worker.publishing, list(history(set_up, workers, withheld, done)))
+    for partition in range(set_up.settings.topics.partitions):
+        epochs = [commit.epoch for commit in done if commit.partition == partition and commit.epoch is not None]
+        assert epochs, f"no commit of partition {partition} was found"
+        assert sorted(epochs) == epochs, f"partition {partition}: an owner committed after a later one"
+
+
+def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker], done: Iterable[Commit]) -> Iterator[Event]:
+    """Tell what happened, in order, with the log's ends behind it."""
+    topics = set_up.settings.topics
+    told: list[Told] = [(0.0, 0, Withheld(worker.name)) for worker in withheld]
+    told += [(0.0, 0, Submitted(record.partition, record.offset)) for record in whole(set_up.settings, topics.requests)]
+    told += [_visible(record) for record in whole(set_up.settings, topics.replies)]
+    told += [_letter(record) for record in whole(set_up.settings, topics.dead_letters)]
+    # Behind the replies of its millisecond: their time is that of produce, a commit's that of the broker.
+    told += [(commit.at, 3, Committed(commit.partition, commit.position)) for commit in done]
+    lives = _lives(workers)
+    told += _losses(lives)
+    told += _calls(set_up, {(partition, epoch): worker.name for _, partition, epoch, worker in lives})
+    yield from (event for _, _, event in sorted(told, key=lambda entry: entry[:2]))
+    yield from (Ended(partition, end) for partition, end in set_up.positions()[1].items())
+
+
+def epochs_of(worker: Worker) -> set[tuple[int, int]]:
+    """Name the assignments that a worker had so far: (partition, epoch)."""
+    return {(event["partition"], event["epoch"]) for event in worker.events("live")}
+
+
+def commits(settings: Settings) -> list[Commit]:
+    """Give every commit of the workers' group to the request topic, in the broker's order."""
+    topic_id = facts_of(connect(settings, READ_S), [settings.topics.requests])[settings.topics.requests].topic_id
+    found = []
+    for record in whole(settings, OFFSETS):
+        key = record.key or b""
+        (version,) = struct.unpack_from(">h", key)
+        if version > COMMIT_KEYS_MAX or record.value is None:
+            continue
+        group, at = _text(key, 2)
+        topic, at = _text(key, at)
+        if (group, topic) != (settings.worker.group, settings.topics.requests):
+            continue
+        (partition,) = struct.unpack_from(">i", key, at)
+        position, words = _committed(record.value)
+        # confluent-kafka sends the zero behind a C string as a part of it, and hides it where it reads one.
+        note = decode(words.rstrip("\0"), topic_id)
+        found.append(Commit((record.timestamp_ms or 0) / 1000, partition, position, None if note is None else note.epoch))
+    return found
+
+
+def whole(settings: Settings, topic: str) -> list[Record]:
+    """Read a topic from start to end, read_committed; the records of a partition stand in their order."""
+    consumer = clients.consumer(settings)
+    try:
+        open_ = set(range(facts_of(connect(settings, READ_S), [topic])[topic].partitions))
+        consumer.assign([TopicPartition(topic, n, 0) for n in open_])
+        found: list[Record] = []
+        end = time.monotonic() + READ_S
+        while open_:
+            assert time.monotonic() < end, f"partitions {open_} of {topic} were not read to their end in {READ_S:g} s"
+            for message in consumer.consume(BATCH_MAX, 0.1):
+                error = message.error()
+                if error is None:
+                    found.append(record_of(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    open_.discard(message.partition() or 0)
+                elif not error.retriable():
+                    raise AssertionError(error.str())
+        return found
+    finally:
+        consumer.close()
+
+
+def _committed(value: bytes) -> tuple[int, str]:
+    """Read position and metadata, which begin the value beside its version and the leader's epoch."""
+    version, position, _ = struct.unpack_from(">hqi", value)
+    at = struct.calcsize(">hqi")
+    if version < COMPACT_VALUE:
+        return position, _text(value, at)[0]
+    # The length plus one, seven bits in a byte, the lowest first.
+    length = shift = 0
+    while True:
+        length |= (value[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if value[at - 1] < 0x80:
+            return position, value[at : at + length - 1].decode()
+
+
+def _text(of: bytes, at: int) -> tuple[str, int]:
+    """Read one of Kafka's strings; gives the place behind it."""
+    (length,) = struct.unpack_from(">h", of, at)
+    return of[at + 2 : at + 2 + length].decode(), at + 2 + length
+
+
+def _visible(record: Record) -> Told:
+    partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
+    dead, called = header(record, "dispatcher-status") == "dead", header(record, "dispatcher-attempt") != "0"
+    event = ReplyVisible(partition, offset, (record.partition, record.offset), dead, called)
+    return (record.timestamp_ms or 0) / 1000, 2, event
+
+
+def _letter(record: Record) -> Told:
+    prefix = "__dispatcher.errors."
+    event = LetterVisible(int(header(record, f"{prefix}partition")), int(header(record, f"{prefix}offset")))
+    return (record.timestamp_ms or 0) / 1000, 2, event
+
+
+Life = tuple[float, int, int, Worker]  # since when, partition, epoch, whose
+
+
+def _lives(workers: Iterable[Worker]) -> list[Life]:
+    """Give the assignments of these workers, the oldest first."""
+    lives = [(_at(event), event["partition"], event["epoch"], worker) for worker in workers for event in worker.events("live")]
+    return sorted(lives, key=lambda life: life[2])
+
+
+def _losses(lives: list[Life]) -> Iterator[Told]:
+    """Tell whose partition another one took over before it was handed over."""
+    last: dict[int, Life] = {}
+    for life in lives:
+        since, partition, _, worker = life
+        before = last.get(partition)
+        last[partition] = life
+        if before is None or before[3] is worker:
+            continue
+        given = [_at(event) for event in before[3].events("handed_over") if partition in event["partitions"]]
+        if not any(before[0] <= at <= since for at in given):
+            yield since, 0, Lost(before[3].name)
+
+
+def _calls(set_up: Stage, owners: dict[tuple[int, int], str]) -> Iterator[Told]:
+    wall = time.time() - time.monotonic()
+    for call in set_up.calls():
+        partition, epoch, number = call["partition"], call["epoch"], call["call"]
+        started = CallStarted(number, partition, call["offset"], epoch, owners[partition, epoch], call["attempt"])
+        yield wall + call["t_s"], 1, started
+        if "end_s" in call:
+            yield wall + call["end_s"], 0, CallEnded(number)
+
+
+def _at(event: dict[str, str]) -> float:
+    return datetime.fromisoformat(event["ts"]).timestamp()

@@ -1,0 +1,166 @@
+"""One worker's connection to Kafka is harmed while another's is not, and heals.
+
+The tests' own clients and the other worker go to the broker directly: what is judged is the worker behind the proxy, and that its
+trouble is nobody else's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.adapters.local_broker import LocalBroker
+from dispatcher.adapters.local_broker.process import free_port
+from tests.brokers import second_door, tied
+from tests.e2e.history import assert_guarantees, epochs_of
+from tests.e2e.proxy import Proxy, proxy
+from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+pytestmark = [pytest.mark.broker, pytest.mark.faults]
+SOAK = (pytest.mark.soak,)
+
+PARTITIONS = 2
+LATENCY_MS = 20
+KEYS = 80
+SESSION_S = 6  # on our own brokers
+# How long a worker goes on without being able to publish (`transaction_timeout_s`): less than by default, since a test waits for it.
+PATIENCE_S = 5
+# Work for every partition beyond that, so that a worker that is cut off holds more than it may begin.
+MORE_S = 6
+# A worker with work that has begun no call for so long, where one takes 20 ms, has stopped.
+QUIET_S = 3
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Proxy]]:
+    """A broker of this module's own, and the proxy before its second listener."""
+    port, inside = free_port(), free_port()
+    with proxy() as way:
+        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
+        with tied(broker) as bootstrap:
+            way.open(inside)
+            yield bootstrap, way
+
+
+@pytest.fixture
+def way(door: tuple[str, Proxy]) -> Iterator[Proxy]:
+    """The proxy; whole again after the test."""
+    yield door[1]
+    door[1].heal()
+
+
+@pytest.fixture
+def factory(door: tuple[str, Proxy], prefix: str) -> SettingsFactory:
+    """Make settings for the broker itself."""
+    return SettingsFactory(door[0], prefix)
+
+
+HARMS: dict[str, Callable[[Proxy], None]] = {
+    "cut": Proxy.cut,
+    "half_open": Proxy.half_open,
+    "answers_lost": lambda way: way.swallow("answers"),
+    "requests_lost": lambda way: way.swallow("requests"),
+    # A request and its answer take longer than a session, and less than the client's patience (10 s).
+    "too_late": lambda way: way.delay(4),
+}
+# What the others show is shown by these as well; `make faults` runs all.
+ALWAYS = {("cut", "exactly_once"), ("answers_lost", "exactly_once"), ("half_open", "at_least_once")}
+
+
+def _cases() -> list[object]:
+    modes = [(harm, {"publishing": publishing}) for harm in HARMS for publishing in ("exactly_once", "at_least_once")]
+    others: list[tuple[str, dict[str, object]]] = [("half_open", {"protocol": protocol}) for protocol in ("cooperative", "eager")]
+    others += [("cut", {"transaction_timeout_s": 10})]
+    return [
+        pytest.param(harm, worker, id=f"{harm}-{next(iter(worker.values()))}", marks=() if (harm, *worker.values()) in ALWAYS else SOAK)
+        for harm, worker in [*modes, *others]
+    ]
+
+
+@pytest.mark.parametrize(("harm", "worker"), _cases())
+def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
+    factory: SettingsFactory, way: Proxy, tmp_path: Path, harm: str, worker: dict[str, Any]
+) -> None:
+    """For longer than the session timeout: another takes over; cut off, it stops by itself with a full buffer; healed, it takes part again.
+
+    All guarantees hold. Calls are repeated in the partitions alone that it lost.
+    """
+    worker = {"transaction_timeout_s": PATIENCE_S} | worker
+    requests = int(PARTITIONS * (worker["transaction_timeout_s"] + MORE_S) * 1000 / LATENCY_MS)
+    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+        replies = set_up.replies()
+        harmed, healthy = _pair(set_up, way)
+        names = set_up.submit([f"doc:{n % KEYS}" for n in range(requests)])
+        replies.await_count(40)
+        own, mine = epochs_of(harmed), harmed.live()
+        HARMS[harm](way)
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > SESSION_S, what="the session timeout has passed")
+        eventually(lambda: healthy.live() == set(range(PARTITIONS)), what="the healthy worker has taken over")
+        eventually(Quiet(harmed).long_enough, what="the worker that is cut off begins no call")
+        _print_stop(set_up, own, began)
+        ends = set_up.positions()[1]
+        assert {} == {n: ends[n] for n in mine if _last_offset(set_up, own, n) >= ends[n] - 1}, "it made every call that its buffer held"
+        assert harmed.get("/livez").is_success
+        way.heal()
+        healed = time.monotonic()
+        eventually(lambda: set_up.members() == 2 and harmed.live() and healthy.live(), what="both take part again")
+        print(f"takes part again {time.monotonic() - healed:.1f} s after the line was whole")
+        harmed.ready()
+        names += set_up.submit([f"doc:{n % KEYS}" for n in range(KEYS)], prefix="later")
+        _assert_well(set_up, replies, names, harmed, healthy)
+        assert _repeated(set_up) <= mine
+
+
+def _pair(set_up: Stage, way: Proxy) -> tuple[Worker, Worker]:
+    """Start a worker behind the proxy and one before it; each has partitions."""
+    harmed, healthy = set_up.worker(broker=way.address), set_up.worker()
+    eventually(lambda: harmed.live() and healthy.live() and len(harmed.live() | healthy.live()) == PARTITIONS, what="both have partitions")
+    return harmed, healthy
+
+
+def _assert_well(set_up: Stage, replies: Replies, names: list[str], harmed: Worker, healthy: Worker) -> None:
+    """Everybody has a reply, all guarantees hold, and both workers have outlived it."""
+    eventually(lambda: set(names) <= set(ids(replies.read())), 90, "a reply for every request")
+    assert_all_is_well(set_up, names, replies.records, duplicates=set_up.settings.worker.publishing == "at_least_once")
+    assert_guarantees(set_up, harmed, healthy, withheld=[harmed])
+    assert [None, None] == [worker.popen.poll() for worker in (harmed, healthy)]
+
+
+class Quiet:
+    """Tells how long a worker has begun no call, by its metrics."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._seen: list[str] = []
+        self._since = time.monotonic()
+
+    def long_enough(self) -> bool:
+        """Look, and say whether it has been quiet for `QUIET_S`."""
+        page = self._worker.get("/metrics").text
+        seen = [line for line in page.splitlines() if line.startswith("dispatcher_call_duration_seconds_count")]
+        if seen != self._seen:
+            self._seen, self._since = seen, time.monotonic()
+        return time.monotonic() - self._since > QUIET_S
+
+
+def _last_offset(set_up: Stage, own: set[tuple[int, int]], partition: int) -> int:
+    return max(call["offset"] for call in set_up.calls(partition=partition) if (partition, call["epoch"]) in own)
+
+
+def _print_stop(set_up: Stage, own: set[tuple[int, int]], began: float) -> None:
+    late = [call["t_s"] - began for call in set_up.calls() if (call["partition"], call["epoch"]) in own and call["t_s"] > began]
+    print(f"{len(late)} calls begun while cut off, the last after {max(late, default=0):.1f} s; overlaps: {set_up.witness()['overlaps']}")
+
+
+def _repeated(set_up: Stage) -> set[int]:
+    """Name the partitions in which a request was called more than once."""
+    seen = Counter((call["partition"], call["offset"]) for call in set_up.calls())
+    return {partition for (partition, _), count in seen.items() if count > 1}
