@@ -19,19 +19,21 @@ from dispatcher.demo import load, tally
 from dispatcher.demo.awkward import KINDS, awkward
 from dispatcher.demo.load import OK, Expected, Planned, read_trace, skewed
 from dispatcher.demo.play import PARTITIONS, TRACE, Playbill, plan_of
+from dispatcher.demo.scene import Where, tables
 from dispatcher.demo.show import Show
-from dispatcher.demo.stage import configure, toml
 from dispatcher.demo.tally import Call, Ending, Evidence, Sent, add_up
 from dispatcher.errors import ConfigError
 from dispatcher.sample_upstream import Visit, Witness
 from dispatcher.settings import KafkaSettings, Settings
+from dispatcher.stage.configuration import configure, toml
 
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The demo's own configuration."""
     folder = tmp_path_factory.mktemp("demo")
-    return configure(folder, KafkaSettings(), prefix="demo", partitions=PARTITIONS, upstream_url="http://127.0.0.1:1")[1]
+    where = Where(KafkaSettings(), PARTITIONS)
+    return configure(folder / "demo.toml", where.kafka, tables(where, "demo", "http://127.0.0.1:1"))
 
 
 @pytest.mark.parametrize("module", [load, tally])
@@ -116,8 +118,8 @@ def test_chat_requests_are_accepted(settings: Settings) -> None:
 
 def test_the_configuration_survives_any_value() -> None:
     """Names with dots and values with quotes, backslashes and other alphabets come back as they were."""
-    tables: dict[str, dict[str, object]] = {"kafka": {"sasl.password": 'a"b\\c\n', "bootstrap_servers": "ü:1"}, "worker": {"drain_s": 10}}
-    assert tomllib.loads(toml(tables)) == tables
+    given: dict[str, dict[str, object]] = {"kafka": {"sasl.password": 'a"b\\c\n', "bootstrap_servers": "ü:1"}, "worker": {"drain_s": 10}}
+    assert tomllib.loads(toml(given)) == given
 
 
 # --- adding up --------------------------------------------------------------------------------------------------------

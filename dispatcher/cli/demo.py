@@ -13,7 +13,7 @@ import typer
 from dispatcher.cli.app import Options
 
 if TYPE_CHECKING:
-    from dispatcher.demo.play import Playbill
+    from dispatcher.demo.play import Played
     from dispatcher.demo.tally import Tally
 
 
@@ -41,7 +41,8 @@ def _demo(
     bill = Playbill(kafka=given, trace=trace or TRACE, requests=requests, speed=speed, seed=seed)
     signal.signal(signal.SIGTERM, options.interrupt)  # as Ctrl-C: children are ended in order
     with Show(quiet=options.quiet, color=options.color) as show:
-        tally, config = play(bill, show)
+        played = play(bill, show)
+        tally, config = played.tally, played.config
         if options.json:
             typer.echo(json.dumps(dataclasses.asdict(tally)))
         else:
@@ -49,16 +50,20 @@ def _demo(
     if tally.faults:
         raise CallFailed(_sentence(tally), f"logs and configuration: {config.parent}")
     if not options.json:
-        _print_way_around(bill, config)
+        _print_way_around(played)
 
 
 def _sentence(tally: Tally) -> str:
     return "the numbers do not add up:" + "".join(f"\n  - {fault}" for fault in tally.faults)
 
 
-def _print_way_around(bill: Playbill, config: Path) -> None:
+def _print_way_around(played: Played) -> None:
     from dispatcher.demo.play import around
 
-    typer.echo("Every request has exactly one reply, every lane was in order. Look around:")
-    for command, shows in around(config, broker_is_ours=bill.kafka is None):
+    typer.echo("Every request has exactly one reply, every lane was in order.", nl=False)
+    if played.broker == "mock":  # it ended with its records: there is nothing left to look at
+        typer.echo(" That was on a mock cluster (see the warning above).")
+        return
+    typer.echo(" Look around:")
+    for command, shows in around(played.config, broker_is_ours=played.broker == "ours"):
         typer.echo(f"  {command}   # {shows}")

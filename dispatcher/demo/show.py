@@ -9,6 +9,7 @@ from typing import Self
 
 from rich.box import SQUARE
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -41,6 +42,10 @@ class Show:
     def step(self, text: str) -> None:
         """Say what begins now, with the seconds since the start."""
         self._err.print(f"{time.monotonic() - self._start:5.1f} s  {text}", soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """Say what a person has to know to judge what follows, also with --quiet."""
+        Console(stderr=True, no_color=not self._color, highlight=False).print(f"[bold yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
     def watch(self, driven: Driven) -> None:
         """Show how far it is."""

@@ -92,14 +92,17 @@ def allow_files(inflight_max: int) -> None:
         logger().warning("files_limited", limit=most, hint=hint)
 
 
-async def run_worker(settings: Settings, secrets: Mapping[str, str]) -> None:
-    """Run lanes until SIGTERM or SIGINT, then drain. Raises DispatcherError where a worker cannot go on."""
+async def run_worker(settings: Settings, secrets: Mapping[str, str], ask: Callable[[Settings], Surroundings] = survey) -> None:
+    """Run lanes until SIGTERM or SIGINT, then drain. Raises DispatcherError where a worker cannot go on.
+
+    `ask` learns the surroundings from the broker; the demo's mock cluster cannot be asked.
+    """
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
         loop.add_signal_handler(name, _exit, 0)
     allow_files(settings.worker.inflight_max)
-    surroundings = await asyncio.to_thread(survey, settings)
+    surroundings = await asyncio.to_thread(ask, settings)
     http = open_engine(settings, secrets)
     try:
         await _run(Worker(settings, surroundings, http), settings, surroundings)

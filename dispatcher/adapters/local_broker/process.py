@@ -64,6 +64,10 @@ class LocalBroker:
         self._log = self._home / "kafka.log"
         self._note = self._home / "broker.json"
 
+    def lack(self) -> BrokerError | None:
+        """Say what this machine lacks for running it; None when nothing, or when it runs."""
+        return None if self.status().state != "down" else self._jars.lack()
+
     def up(self) -> str:
         """Start it, unless it runs, and give its bootstrap address.
 
