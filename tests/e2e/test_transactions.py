@@ -1,10 +1,9 @@
-"""Transactions: others' do not hold us up, and ours have one fate whatever happens to the worker inside them."""
+"""Transactions: others' do not hold us up, and ours outlive stale metadata. Crashes inside them: `test_crashes.py`."""
 
 from __future__ import annotations
 
 import base64
 import signal
-import time
 from pathlib import Path
 from random import Random
 
@@ -12,15 +11,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from dispatcher.adapters.kafka import clients
-from tests.e2e.faulty import POINTS
-from tests.e2e.stage import Stage, assert_all_is_well, header, ids, is_stopped, stage
+from tests.e2e.stage import Stage, assert_all_is_well, header, ids, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
-
-# Longest time until a killed worker's partitions go on and everybody's replies are visible: session timeout (6 s on our brokers),
-# transaction timeout (10 s) and the broker's sweep. DESIGN promises 20 s; an idle machine takes less.
-TAKEOVER_S = 20
-LONGER_THAN_SESSION_S = 9
 
 
 def test_others_transactions_between_requests_do_not_hold_us_up(settings: SettingsFactory, tmp_path: Path) -> None:
@@ -51,66 +44,6 @@ def _foreign(set_up: Stage, name: str) -> Producer:
     producer = clients.producer(set_up.settings, transactional_id=f"{set_up.settings.topics.prefix}-{name}")
     producer.init_transactions(10)
     return producer
-
-
-# A crash inside a transaction shows most; the other points are run by `make soak`.
-ALWAYS = "after_offsets"
-
-
-@pytest.mark.parametrize("point", [pytest.param(point, marks=[pytest.mark.soak] * (point != ALWAYS)) for point in POINTS])
-def test_a_worker_killed_at_any_point_of_a_transaction_loses_and_doubles_nothing(
-    settings: SettingsFactory, tmp_path: Path, point: str
-) -> None:
-    """SIGKILL before and after produce, after the offsets and after the commit: one terminal reply each, in order, within the promise."""
-    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
-        replies = set_up.replies()
-        doomed, heir = set_up.worker(fault=(point, 8)), set_up.worker()
-        eventually(lambda: doomed.live() and heir.live(), what="both have partitions")
-        names = set_up.submit([f"doc:{n % 40}" for n in range(400)])
-        assert -signal.SIGKILL == doomed.wait()
-        replies.read()
-        killed = time.monotonic()
-        committed, ends = set_up.positions()
-        orphans = {n for n in doomed.live() if committed[n] < ends[n]}
-        replies.await_count(len(names), TAKEOVER_S + 20)
-        for n in orphans:
-            called = min(call["end_s"] for call in set_up.calls(partition=n) if call["end_s"] > killed) - killed
-            visible = min(at for record, at in replies.timed() if record.partition == n and at > killed) - killed
-            print(f"{point}: partition {n}: kill -> next completion {called:.1f} s, kill -> visible {visible:.1f} s")
-            assert max(called, visible) < TAKEOVER_S
-        assert_all_is_well(set_up, names, replies.records)
-        assert heir.popen.poll() is None
-
-
-@pytest.mark.parametrize("inside", [pytest.param(False, id="outside", marks=pytest.mark.soak), pytest.param(True, id="inside")])
-def test_a_worker_that_froze_and_thaws_publishes_nothing_twice(settings: SettingsFactory, tmp_path: Path, *, inside: bool) -> None:
-    """SIGSTOP for longer than the session timeout, outside and inside a transaction: another takes over.
-
-    Thawed, the first moves no offset back, publishes nothing again, and takes part again.
-    """
-    with stage(settings, tmp_path, latency_ms=20, partitions=2) as set_up:
-        replies = set_up.replies()
-        frozen = set_up.worker(fault=("freeze_after_offsets", 5)) if inside else set_up.worker().ready()
-        names = set_up.submit([f"doc:{n % 20}" for n in range(300)])
-        if inside:
-            eventually(lambda: is_stopped(frozen), what="the worker froze inside a transaction")
-        else:
-            replies.await_count(20)
-            frozen.signal(signal.SIGSTOP)
-        froze = time.monotonic()
-        set_up.worker()
-        replies.await_count(len(names), TAKEOVER_S + 20)
-        eventually(lambda: time.monotonic() - froze > LONGER_THAN_SESSION_S, what="the session timeout has passed")
-        frozen.signal(signal.SIGCONT)
-        eventually(lambda: frozen.events("lost") or frozen.events("revoked"), what="the frozen worker heard that it lost its partitions")
-        names += set_up.submit([f"doc:{n % 20}" for n in range(100)], prefix="later")
-        replies.await_count(len(names))
-        frozen.ready()
-        eventually(lambda: set_up.members() == 2, what="both take part")
-        names += set_up.submit([f"doc:{n % 20}" for n in range(100)], prefix="last")
-        replies.await_count(len(names))
-        assert_all_is_well(set_up, names, replies.records)
-        assert frozen.popen.poll() is None
 
 
 @pytest.mark.parametrize("text", [pytest.param("hello", marks=pytest.mark.soak), "large"])
