@@ -73,7 +73,7 @@ def test_a_worker_that_froze_and_thaws_takes_part_again(settings: SettingsFactor
         if point == ANYWHERE:
             replies.await_count(20)
             frozen.signal(signal.SIGSTOP)
-        eventually(lambda: is_stopped(frozen.popen.pid), what="the worker stands still")
+        eventually(lambda: is_stopped(frozen), what="the worker stands still")
         froze = time.monotonic()
         heir = set_up.worker()
         _await_all(replies, names, TAKEOVER_S + 20)
