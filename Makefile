@@ -97,6 +97,10 @@ e2e: install-dev ## the tests on a real broker: minutes
 soak: install-dev ## variants of the tests on a real broker that `make test` leaves out
 	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
 
+.PHONY: faults
+faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants
+	@env -u DISPATCHER_KAFKA__BOOTSTRAP_SERVERS $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+
 .PHONY: sim
 sim: install-dev ## the simulator: SEED=7 shows one world, SEEDS=3000 runs so many (default 50,000, ~10 min on two cores)
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
