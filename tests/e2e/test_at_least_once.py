@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.stage import assert_all_is_well, ids, kill, stage
 from tests.topics import SettingsFactory
 
 WORKER = {"publishing": "at_least_once"}
 
 
+@pytest.mark.faults
 def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tmp_path: Path) -> None:
     """Kill -9 in the middle: every request is answered, calls stay in order; replies that stand twice are few, and counted."""
     with stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:

@@ -12,6 +12,7 @@ from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "protocol",
     ["cooperative", *(pytest.param(name, marks=pytest.mark.soak) for name in ("consumer", "eager"))],

@@ -16,6 +16,8 @@ from tests.e2e.stage import Stage, Worker, assert_all_is_well, is_stopped, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture
 def own_broker(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:

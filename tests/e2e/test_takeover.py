@@ -17,6 +17,7 @@ REQUESTS, KEYS, PARTITIONS = 5_000, 200, 12
 VISIBLE_WITHIN_S = 20
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(240)
 def test_every_request_is_answered_once_and_in_order_while_workers_come_crash_and_go(settings: SettingsFactory, tmp_path: Path) -> None:
     """5,000 requests over 200 keys: two workers, one joins, one is killed inside a transaction, one gets SIGTERM.
