@@ -32,7 +32,8 @@ SLOW = Manners(fails=0.0, slow=1.0, latency_s=0.5, slow_s=3.0)
 FAILING = Manners(fails=0.7, slow=0.1, latency_s=0.05)
 HANGING = Manners(fails=0.0, slow=0.0, hangs=0.2, latency_s=0.05)
 ONCE, TWICE = {"publishing": "exactly_once"}, {"publishing": "at_least_once"}
-STORM = tuple(Fault(1 + 0.7 * n, "join" if n % 3 else "terminate", n % 4, 1) for n in range(16))
+# Members come, and go in turn; who goes comes back a little later.
+STORM = tuple(Fault(1 + 0.7 * n, "join" if n < 3 else "terminate", n % 3 + 10 * (n % 2), 1) for n in range(16))
 # Members that come one by one and go one by one: partitions are taken from the others a few at a time.
 VISITS = tuple(Fault(1.0 + 2 * n, "join" if n < 3 else "terminate", n % 3 if n < 3 else 10 + n % 3, 1) for n in range(6))
 
@@ -136,9 +137,7 @@ FAILURES = (
     ),
     Failure("B20 a session that ended in a freeze", (Fault(1.0, "freeze", 0, 18),), workers=2, meets=("lost",)),
     Failure("B21 commits in a rebalance", STORM, workers=2, fixed=fixed(commit_interval_ms=0, **TWICE), meets=("revoked",)),
-    Failure(
-        "B22 partial revocations one after another", VISITS, steady(120, partitions=6, every_s=0.1), partitions=6, meets=("revoked",)
-    ),
+    Failure("B22 partial revocations one after another", VISITS, steady(120, partitions=6, every_s=0.1), partitions=6, meets=("revoked",)),
     Failure("B23 full buffers in a rebalance", STORM[:6], workers=2, manners=SLOW, fixed=fixed(lane_buffer_max_records=2)),
     Failure(
         "B24 a slow committer and a revocation",
@@ -149,7 +148,11 @@ FAILURES = (
     Failure("B27 SIGTERM in a rebalance", (Fault(1.0, "join", 0, 1), Fault(1.0, "freeze", 1, 7), Fault(1.5, "terminate", 0, 1)), workers=2),
     Failure("B27b close in a storm", (*STORM, Fault(6.0, "terminate", 0, 1)), workers=3, manners=SLOW),
     Failure(
-        "B28b calls that outlive a revocation", (Fault(1.0, "join", 0, 1),), manners=SLOW, fixed=fixed(drain_s=0.1), meets=("drain_expired",)
+        "B28b calls that outlive a revocation",
+        (Fault(1.0, "join", 0, 1),),
+        manners=SLOW,
+        fixed=fixed(drain_s=0.1),
+        meets=("drain_expired",),
     ),
     Failure("B28d a coordinator that is away ends a worker", (Fault(1.0, "away", 0, 18),), meets=("lost",)),
     Failure("B28d a coordinator that is away ends a worker at least once", (Fault(1.0, "away", 0, 18),), fixed=fixed(**TWICE)),
@@ -191,9 +194,15 @@ FAILURES = (
         fixed=fixed(commit_interval_ms=0, drain_s=0.1),
         meets=("drain_expired",),
     ),
-    Failure("E57 a commit whose end nobody knows", (Fault(1.0, "lose", 0, 7), Fault(2.0, "slow", 0, 18)), steady(80), meets=("_TIMED_OUT",)),
     Failure(
-        "E58 a flush that times out", (Fault(1.0, "slow", 0, 18), Fault(9.0, "lose", 0, 7)), steady(120), fixed=fixed(**TWICE)
+        "E57 a commit whose end nobody knows",
+        (Fault(1.0, "lose", 0, 18), Fault(2.0, "slow", 0, 30)),
+        steady(100, every_s=0.3),
+        fixed=fixed(transaction_timeout_s=10.0, commit_interval_ms=0),
+        meets=("commit_failed", "_TIMED_OUT"),
+    ),
+    Failure(
+        "E58 a flush that times out", (Fault(1.0, "slow", 0, 60),), steady(120, every_s=0.5), fixed=fixed(**TWICE, commit_interval_ms=0)
     ),
 )
 
