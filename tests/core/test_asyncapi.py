@@ -13,6 +13,7 @@ from dispatcher.core.dead_letter import DeadLetter
 from dispatcher.core.envelope import KNOWN, Envelope
 from dispatcher.core.message_headers import dead_letter_headers, reply_headers, request_headers
 from dispatcher.core.record import Header, Message, Record
+from dispatcher.core.replay import REPLAY_ID, REPLAY_OF, REPLAYED_FROM
 from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.status import Reason, Status
 from tests.schema_files import FOLDER
@@ -41,8 +42,8 @@ def shown(headers: tuple[Header, ...]) -> dict[str, str]:
 
 
 def test_every_header_that_is_read_is_declared() -> None:
-    """All that the worker reads, and where a replay comes from."""
-    assert set(KNOWN) | {"dispatcher-replay-of"} == set(request_headers()["properties"])
+    """All that the worker reads, and what a replay says of where it comes from."""
+    assert set(KNOWN) | {REPLAY_OF, REPLAY_ID, REPLAYED_FROM} == set(request_headers()["properties"])
 
 
 def test_every_header_of_a_reply_is_declared() -> None:
