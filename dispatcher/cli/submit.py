@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
+from dispatcher.cli import request
 from dispatcher.cli.app import Options
-from dispatcher.cli.lines import LINE_MAX_BYTES, lines_of, read_input
+from dispatcher.cli.lines import LINE_MAX_BYTES, lines_of
 from dispatcher.cli.rows import note, say, word
 from dispatcher.errors import CallFailed, ConfigError, DispatcherError
 
@@ -27,19 +26,17 @@ def register(app: typer.Typer) -> None:
 
 def _submit(
     ctx: typer.Context,
-    path: Annotated[str | None, typer.Argument(help="Path on the upstream, with one leading slash.")] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="Lane key: what the call contends for, such as doc:42.")] = None,
-    upstream: Annotated[str | None, typer.Option("-u", "--upstream", help="Alias of the callee.")] = None,
-    method: Annotated[str | None, typer.Option("-m", "--method", help="HTTP method.", show_default="POST")] = None,
-    data: Annotated[
-        str | None, typer.Option("-d", "--data", metavar="BODY|@FILE|-", help="Body: JSON, unless -H content-type says else.")
-    ] = None,
-    request_id: Annotated[str | None, typer.Option("--id", help="Id of the request; a new one is made without.")] = None,
-    header: Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="Request header; repeatable.")] = None,
-    credential: Annotated[str | None, typer.Option("--credential", help="Alias of the credential.")] = None,
-    timeout_s: Annotated[float | None, typer.Option("--timeout-s", help="Longest time of the call, seconds.")] = None,
-    attempts_max: Annotated[int | None, typer.Option("--attempts-max", help="Most calls.")] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")] = None,
+    path: request.Path = None,
+    key: request.Key = None,
+    upstream: request.Upstream = None,
+    method: request.Method = None,
+    data: request.Data = None,
+    request_id: request.Id = None,
+    header: request.Headers = None,
+    credential: request.Credential = None,
+    timeout_s: request.CallTimeout = None,
+    attempts_max: request.AttemptsMax = None,
+    metadata: request.Metadata = None,
     jsonl: Annotated[
         str | None,
         typer.Option(
@@ -51,24 +48,19 @@ def _submit(
 ) -> None:
     """Submit one request, or with --jsonl many, and print a receipt for each: its id and where it stands."""
     options: Options = ctx.obj
-    fields = {"upstream": upstream, "method": method, "path": path, "credential": credential}
-    fields |= {"timeout_s": timeout_s, "attempts_max": attempts_max}  # type: ignore[dict-item] # one table of mixed values
-    if jsonl is not None:
-        if any(value is not None for value in (*fields.values(), key, data, request_id, metadata)) or header:
-            raise ConfigError("--jsonl takes everything from its lines", "leave the other options of the request out")
+    given = request.Given(path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata)
+    if jsonl is None:
+        _submit_one(options, given)
+    elif given.is_empty:
         _submit_lines(options, jsonl)
-        return
-    if key is None or upstream is None or path is None:
-        raise ConfigError("submit needs -k KEY, -u UPSTREAM and PATH, or --jsonl FILE", "dispatcher submit --help")
-    value = _value({name: given for name, given in fields.items() if given is not None}, header or [], data, metadata)
-    _submit_one(options, key, value, request_id)
+    else:
+        raise ConfigError("--jsonl takes everything from its lines", "leave the other options of the request out")
 
 
-def _submit_one(options: Options, key: str, value: bytes, request_id: str | None) -> None:
+def _submit_one(options: Options, given: request.Given) -> None:
     from dispatcher import client
-    from dispatcher.core.submission import request
 
-    submission = request(key, value, client.stamp(request_id=request_id))
+    submission = given.request("submit", ", or --jsonl FILE").submission(client.stamp(request_id=given.request_id))
     with client.Submitter(options.settings(), timeout_s=options.timeout_s) as submitter:
         _print(submitter.submit(submission), options)
 
@@ -132,44 +124,3 @@ def _print(receipt: Receipt, options: Options) -> None:
         say(orjson.dumps(receipt.as_json()))
     else:
         say(f"{word(receipt.request_id)} {receipt.topic}/{receipt.partition}/{receipt.offset}")
-
-
-def _value(fields: dict[str, Any], given: list[str], data: str | None, metadata: str | None) -> bytes:
-    """Write the request's value. JSON goes in as it was typed, so that no number changes its digits."""
-    headers = dict(_header(text) for text in given)
-    if headers:
-        fields["headers"] = headers
-    if metadata is not None:
-        fields["metadata"] = _json(
-            metadata.encode("utf-8", "surrogateescape"), "--metadata is not JSON", "a text needs its quotes: '\"text\"'"
-        )
-    if data is not None:
-        body = _content(data)
-        kind = next((text for name, text in headers.items() if name.lower() == "content-type"), "application/json")
-        kind = kind.partition(";")[0].strip().lower()
-        if kind == "application/json" or kind.endswith("+json"):
-            fields["body"] = _json(body, "the body is not JSON", "-H 'content-type: text/plain' sends it as it is")
-        else:
-            fields["body_base64"] = base64.b64encode(body).decode("ascii")
-    return orjson.dumps(fields)
-
-
-def _content(data: str) -> bytes:
-    if data == "-" or data.startswith("@"):
-        return read_input("-" if data in {"-", "@-"} else data[1:], LINE_MAX_BYTES)
-    return data.encode("utf-8", "surrogateescape")
-
-
-def _json(raw: bytes, fault: str, hint: str) -> orjson.Fragment:
-    try:
-        orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise ConfigError(fault, hint) from None
-    return orjson.Fragment(raw)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip():
-        raise ConfigError(f"header {json.dumps(text[:64])} is not 'NAME: VALUE'", "for example -H 'content-type: text/plain'")
-    return name.strip(), value.strip()
