@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
@@ -92,18 +92,23 @@ class Request:
     attempts_max: int | None = None
     metadata: Any = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `submit` beside the call."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "call"}
+
     def submission(self, stamp: Stamp, reply_to: tuple[Header, ...] = ()) -> Submission:
         """Write the request down. What a worker would surely refuse, a field whose feature is not built yet too, is a ConfigError."""
         call = self.call
-        fields: dict[str, Any] = {"upstream": call.upstream, "method": call.method, "path": call.path}
+        value: dict[str, Any] = {"upstream": call.upstream, "method": call.method, "path": call.path}
         if call.headers:
-            fields["headers"] = dict(call.headers)
+            value["headers"] = dict(call.headers)
         if call.body is not None:
-            fields |= {"body": orjson.Fragment(call.body)} if call.is_json else {"body_base64": base64.b64encode(call.body).decode("ascii")}
+            value |= {"body": orjson.Fragment(call.body)} if call.is_json else {"body_base64": base64.b64encode(call.body).decode("ascii")}
         optional = {"deadline": self._deadline(stamp), "credential": self.credential, "timeout_s": self.timeout_s}
         optional |= {"attempts_max": self.attempts_max, "metadata": self.metadata}
-        fields |= {name: given for name, given in optional.items() if given is not None}
-        made = request(self.key, _dumped(fields, "the request"), stamp)
+        value |= {name: given for name, given in optional.items() if given is not None}
+        made = request(self.key, _dumped(value, "the request"), stamp)
         return replace(made, headers=(*made.headers, *reply_to))
 
     def _deadline(self, stamp: Stamp) -> str | None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
-from dispatcher.core.glance import answered_id, dead_id, error_header, request_id, same_request
+from dispatcher.core.glance import dead_id, error_header, reply_names, request_id, same_request
 from dispatcher.core.positions import END, Span
 from dispatcher.core.record import Record
 from dispatcher.settings import Settings
@@ -34,10 +34,10 @@ class Query:
 class Search:
     """Iterates over the records of a topic that a query asks for, as they are found. `searched` tells what was looked at so far."""
 
-    def __init__(self, reader: LogReader, query: Query, identify: Callable[[Record], str]) -> None:
+    def __init__(self, reader: LogReader, query: Query, names_of: Callable[[Record], tuple[str, ...]]) -> None:
         self._reader = reader
         self._query = query
-        self._identify = identify
+        self._names_of = names_of
         self._key = None if query.key is None else query.key.encode("utf-8", "surrogateescape")
 
     def __enter__(self) -> Self:
@@ -51,6 +51,10 @@ class Search:
         query = self._query
         return filter(self._wanted, self._reader.read(query.span, partitions=query.partitions, until_end=query.until_end))
 
+    def stop(self) -> None:
+        """End the iteration soon, from any thread."""
+        self._reader.stop()
+
     @property
     def searched(self) -> dict[int, tuple[int, int]]:
         """What was looked at, by partition: the first offset, and the one behind the last."""
@@ -62,19 +66,19 @@ class Search:
             return False
         if query.reason is not None and error_header(record, "reason") != query.reason:
             return False
-        return query.request_id is None or same_request(query.request_id, self._identify(record))
+        return query.request_id is None or any(same_request(query.request_id, name) for name in self._names_of(record))
 
 
-def replies(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read terminal replies; `query.request_id` is the id of the request."""
-    return Search(LogReader(settings, settings.topics.replies, timeout_s or TIMEOUT_S), query, answered_id)
+def replies(settings: Settings, query: Query, *, topic: str | None = None, timeout_s: float | None = None) -> Search:
+    """Read terminal replies, of the usual topic unless another is named; `query.request_id` is the id or position of the request."""
+    return Search(LogReader(settings, topic or settings.topics.replies, timeout_s or TIMEOUT_S), query, reply_names)
 
 
 def requests(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
     """Read requests, whatever became of them."""
-    return Search(LogReader(settings, settings.topics.requests, timeout_s or TIMEOUT_S), query, request_id)
+    return Search(LogReader(settings, settings.topics.requests, timeout_s or TIMEOUT_S), query, lambda record: (request_id(record),))
 
 
 def dead_letters(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
     """Read dead letters; `query.request_id` is the id of the request, `query.reason` why it is there."""
-    return Search(LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S), query, dead_id)
+    return Search(LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S), query, lambda record: (dead_id(record),))

@@ -6,6 +6,7 @@ Without a `timeout_s` contact with the broker may take `TIMEOUT_S` (15 s).
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 import time
 from collections import deque
@@ -19,7 +20,7 @@ from uuid import UUID
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from dispatcher.adapters.kafka import admin, clients
-from dispatcher.adapters.kafka.contact import contact
+from dispatcher.adapters.kafka.contact import SLICE_S, contact
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.core.instant import Instant
@@ -66,11 +67,12 @@ def stamp(source: str = "dispatcher/client", request_id: str | None = None) -> S
 
 
 @dataclass(slots=True)
-class _Sent:
-    """A request on its way. The callback of librdkafka fills in how it ended, and does nothing else."""
+class Sent:
+    """A request on its way. The callback of librdkafka fills in how it ended, puts it into `ended`, and does nothing else."""
 
     key: bytes | None
     request_id: str | None
+    ended: deque[Sent] | None = None
     settled: bool = False
     error: KafkaError | None = None
     place: tuple[int, int, int] = (-1, -1, 0)  # partition, offset, milliseconds since 1970
@@ -83,14 +85,14 @@ class Submitter:
     that nothing was written; `SubmitUnknown` carries the id under which submitting again is safe.
     """
 
-    def __init__(self, settings: Settings, *, timeout_s: float | None = None) -> None:
+    def __init__(self, settings: Settings, *, timeout_s: float | None = None, linger_ms: float = LINGER_MS) -> None:
         self.topic = settings.topics.requests
         self._settings = settings
         self._timeout_s = timeout_s or TIMEOUT_S
         self._topic_id: str | None = None
         self._complaints = Complaints(settings)
         self._producer = clients.producer(
-            settings, linger_ms=LINGER_MS, delivery_timeout_s=self._timeout_s, on_error=self._complaints.heard
+            settings, linger_ms=linger_ms, delivery_timeout_s=self._timeout_s, on_error=self._complaints.heard
         )
 
     def __enter__(self) -> Self:
@@ -106,15 +108,18 @@ class Submitter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         """Let go of what nobody waits for any more; what was acknowledged is unharmed."""
         self._producer.purge()
         self._producer.poll(0)
 
     def submit(self, submission: Submission) -> Receipt:
         """Write one request and wait for its acknowledgement."""
-        sent = self._send(submission)
+        sent = self.send(submission)
         self._await(sent)
-        outcome = self._outcome(sent)
+        outcome = self.outcome(sent)
         if isinstance(outcome, DispatcherError):
             raise outcome
         return outcome
@@ -124,23 +129,36 @@ class Submitter:
 
         A None in between means that the next may take its time: everything open is settled before it is asked for.
         """
-        waiting: deque[_Sent] = deque()
+        waiting: deque[Sent] = deque()
         for submission in submissions:
             if submission is not None:
-                waiting.append(self._send(submission))
+                waiting.append(self.send(submission))
             yield from self._ready(waiting, OPEN_MAX if submission is not None else 0)
         yield from self._ready(waiting, 0)
 
-    def _ready(self, waiting: deque[_Sent], open_max: int) -> Iterator[Receipt | DispatcherError]:
-        self._producer.poll(0)
+    def _ready(self, waiting: deque[Sent], open_max: int) -> Iterator[Receipt | DispatcherError]:
+        self.poll(0)
         while waiting and (waiting[0].settled or len(waiting) > open_max):
             sent = waiting.popleft()
             self._await(sent)
-            yield self._outcome(sent)
+            yield self.outcome(sent)
 
-    def _send(self, submission: Submission) -> _Sent:
-        """Hand a request to the producer; a full queue is waited for, since callers have no better idea."""
-        sent = _Sent(submission.key, submission.request_id)
+    def greet(self) -> None:
+        """Reach the broker, if it is there, before the first request.
+
+        A producer that is given one within its first milliseconds, before it is connected, asks for its producer id half a second later
+        (librdkafka 2.16).
+        """
+        with contextlib.suppress(KafkaException):
+            self._producer.list_topics(timeout=SLICE_S)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take in how requests ended: those that have, or the first to end within `timeout_s`."""
+        self._producer.poll(timeout_s)
+
+    def send(self, submission: Submission, ended: deque[Sent] | None = None) -> Sent:
+        """Hand a request to the producer; a full queue is waited for, since callers have no better idea. It is in `ended` once it has."""
+        sent = Sent(submission.key, submission.request_id, ended)
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -155,17 +173,18 @@ class Submitter:
                 self._producer.poll(POLL_S)
                 if time.monotonic() < deadline:
                     continue
-                sent.settled, sent.error = True, KafkaError(KafkaError._QUEUE_FULL)
+                _settle(sent, KafkaError(KafkaError._QUEUE_FULL))
             except KafkaException as error:
-                sent.settled, sent.error = True, error.args[0]
+                _settle(sent, error.args[0])
             return sent
 
-    def _await(self, sent: _Sent) -> None:
+    def _await(self, sent: Sent) -> None:
         deadline = time.monotonic() + self._timeout_s + REPORT_GRACE_S
         while not sent.settled and time.monotonic() < deadline:
             self._producer.poll(POLL_S)
 
-    def _outcome(self, sent: _Sent) -> Receipt | DispatcherError:
+    def outcome(self, sent: Sent) -> Receipt | DispatcherError:
+        """Say how a request ended; one that has not has an unknown end."""
         if not sent.settled or sent.error is not None:
             return self._failure(sent)
         partition, offset, time_ms = sent.place
@@ -175,7 +194,7 @@ class Submitter:
             return error
         return Receipt(name, self.topic, partition, offset, sent.key, _rfc3339(time_ms))
 
-    def _failure(self, sent: _Sent) -> DispatcherError:
+    def _failure(self, sent: Sent) -> DispatcherError:
         """Say why there is no acknowledgement, and above all whether the request may be in the topic all the same."""
         error = sent.error
         if error is not None and error.code() in {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE}:
@@ -204,12 +223,17 @@ class Submitter:
         return self._topic_id
 
 
-def _delivered(sent: _Sent, error: KafkaError | None, message: Message) -> None:
+def _delivered(sent: Sent, error: KafkaError | None, message: Message) -> None:
     """Take in a delivery report. Called by librdkafka inside `poll`: must not raise, must not call the producer."""
     if error is None:
         sent.place = (message.partition() or 0, message.offset() or 0, message.timestamp()[1])
-    sent.error = error
-    sent.settled = True
+    _settle(sent, error)
+
+
+def _settle(sent: Sent, error: KafkaError | None) -> None:
+    sent.error, sent.settled = error, True
+    if sent.ended is not None:
+        sent.ended.append(sent)
 
 
 def _rfc3339(time_ms: int) -> str:

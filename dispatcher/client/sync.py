@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -12,12 +14,17 @@ from typing import Any, Self, TypeVar
 
 from dispatcher.client.call import Call, Request
 from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, Dispatcher
+from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
+from dispatcher.client.submitter import OPEN_MAX
 from dispatcher.core.submission import Receipt
 from dispatcher.errors import DispatcherError
 from dispatcher.settings import Settings
 
 T = TypeVar("T")
+
+# After the client is closed nothing waits for Kafka any more.
+END_S = 5.0
 
 
 class SyncDispatcher:
@@ -45,7 +52,7 @@ class SyncDispatcher:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Start the loop; Kafka is reached when it is first needed."""
+        """Be ready, as `Dispatcher` has it."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="dispatcher-loop", daemon=True)
         self._thread.start()
@@ -62,7 +69,7 @@ class SyncDispatcher:
             return
         try:
             self._run(self._client.close())
-            self._run(loop.shutdown_asyncgens())
+            self._run(_finish())
         finally:
             self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
@@ -96,8 +103,19 @@ class SyncDispatcher:
         )
 
     def submit_many(self, requests: Iterable[Request]) -> Iterator[Receipt | DispatcherError]:
-        """Submit requests in their order and yield, in that order, a receipt or the error for each."""
-        return self._each(self._client.submit_many(requests))
+        """Submit requests in their order and yield, in that order, a receipt or the error for each; at most `OPEN_MAX` are open."""
+        waiting: deque[Future[Receipt]] = deque()
+        try:
+            # Taken from `requests` in the caller's thread, where it may block as it likes.
+            for request in requests:
+                waiting.append(self._begin(self._client.submit(request.call, **request.options)))
+                while waiting and (len(waiting) >= OPEN_MAX or waiting[0].done()):
+                    yield _outcome(waiting.popleft())
+            while waiting:
+                yield _outcome(waiting.popleft())
+        finally:
+            for future in waiting:
+                future.cancel()
 
     def ask(
         self,
@@ -142,7 +160,8 @@ class SyncDispatcher:
         partitions: Sequence[int] | None = None,
     ) -> Iterator[Reply]:
         """Read replies from a position (`start`, `end`, `@-1h`, an offset, …) on; without `follow` only up to the end that is there now."""
-        return self._each(self._client.replies(start, end=end, follow=follow, key=key, request_id=request_id, partitions=partitions))
+        query: dict[str, Any] = {"end": end, "follow": follow, "key": key, "request_id": request_id, "partitions": partitions}
+        return self._each(self._run(_made(lambda: self._client.replies(start, **query))))
 
     def dead_letters(
         self,
@@ -156,40 +175,57 @@ class SyncDispatcher:
         partitions: Sequence[int] | None = None,
     ) -> Iterator[DeadLetter]:
         """Read dead letters; arguments as in `replies`, and the `reason` of the closed list."""
-        return self._each(
-            self._client.dead_letters(start, end=end, follow=follow, key=key, request_id=request_id, reason=reason, partitions=partitions)
-        )
+        query: dict[str, Any] = {"end": end, "follow": follow, "key": key, "request_id": request_id, "partitions": partitions}
+        return self._each(self._run(_made(lambda: self._client.dead_letters(start, reason=reason, **query))))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop, in the caller's context, and give its result; an interrupt cancels it."""
-        if self._loop is None:
-            work.close()
-            raise DispatcherError("this client is not open", "with SyncDispatcher(...) as d: …")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine on the loop and give its result; an interrupt cancels it."""
+        future = self._begin(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
-    def _each(self, found: AsyncIterator[T]) -> Iterator[T]:
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop, in the caller's context (`serving`)."""
+        if self._loop is None:
+            work.close()
+            raise DispatcherError("this client is not open", "with SyncDispatcher(...) as d: …")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _each(self, feed: Feed[T]) -> Iterator[T]:
         """Iterate over what comes on the loop."""
         try:
-            while True:
-                try:
-                    yield self._run(_next(found))
-                except StopAsyncIteration:
-                    return
+            while (found := self._run(_next(feed))) is not None:
+                yield found[0]
         finally:
             if self._loop is not None:
-                self._run(_end(found))
+                self._run(feed.aclose())
 
 
-async def _next(found: AsyncIterator[T]) -> T:
-    return await anext(found)
+def _outcome(submitted: Future[Receipt]) -> Receipt | DispatcherError:
+    try:
+        return submitted.result()
+    except DispatcherError as error:
+        return error
 
 
-async def _end(found: AsyncIterator[Any]) -> None:
-    close = getattr(found, "aclose", None)
-    if close is not None:
-        await close()
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
+async def _next(feed: Feed[T]) -> tuple[T] | None:
+    """Get the next one; None is the end, since a StopAsyncIteration may not leave a task."""
+    async for found in feed:
+        return (found,)
+    return None
+
+
+async def _finish() -> None:
+    """Let what others have begun come to its end: a closed client answers all of it."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=END_S)
+        for task in late:
+            task.cancel()

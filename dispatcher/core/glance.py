@@ -34,6 +34,13 @@ def answered_id(reply: Record) -> str:
     return header(reply, "ce_causationid") or ""
 
 
+def reply_names(reply: Record) -> tuple[str, ...]:
+    """Give every name that the answered request has: its id, and its position with and without its topic's id. Empty for no reply."""
+    of, _, kind = (header(reply, "ce_id") or "").rpartition("/")
+    names = [answered_id(reply)] + ([of, of.rpartition("@")[0]] if kind == "reply" else [])
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
 def dead_id(letter: Record) -> str:
     """Name the request in a dead letter: its `ce_id`, else the position where it stood."""
     place = (error_header(letter, name) or "" for name in ("topic", "partition", "offset"))

@@ -110,13 +110,15 @@ def consumer(
     group: str | None = None,
     protocol: GroupProtocol = "consumer",
     isolation: Isolation = "read_committed",
+    fetch_wait_ms: int = 500,
     on_error: OnError | None = None,
     logger: logging.Logger = LOG,
 ) -> Consumer:
     """Make a consumer that commits nothing by itself, never jumps to another offset, and reports the end of each partition.
 
     Without a `group` it is for `assign` with explicit offsets only. With one, `protocol` says how the group is run: `consumer` is
-    KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic.
+    KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic. `fetch_wait_ms` (default:
+    librdkafka's) is how long the broker may sit on a fetch without records; a partition that is added meanwhile waits for that fetch.
     """
     guarantees: Properties = {
         "group.id": group or _GROUPLESS,
@@ -132,6 +134,7 @@ def consumer(
         "queued.min.messages": _PREFETCH_MESSAGES,
         # How long a full prefetch queue keeps the fetcher asleep: the default of 1 s stops a fast reader once a second.
         "fetch.queue.backoff.ms": 20,
+        "fetch.wait.max.ms": fetch_wait_ms,
         "allow.auto.create.topics": False,
     }
     if group is not None:

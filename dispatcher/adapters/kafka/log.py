@@ -75,6 +75,7 @@ class LogReader:
         self._timeout_s = timeout_s
         self._complaints = Complaints(settings)
         self._troubled = False
+        self._stopped = False
         self._consumer = clients.consumer(settings, on_error=self._heard)
 
     def __enter__(self) -> Self:
@@ -86,6 +87,10 @@ class LogReader:
     def close(self) -> None:
         """Let go of the connection; may be repeated."""
         self._consumer.close()
+
+    def stop(self) -> None:
+        """End what is being read, within about `POLL_S`. The one method that another thread than the owner may call."""
+        self._stopped = True
 
     def read(self, span: Span, *, partitions: Sequence[int] | None = None, until_end: bool = False) -> Iterator[Record]:
         """Yield the records of `span` in each partition's order; `until_end` stops at the end that is there when it begins.
@@ -119,8 +124,7 @@ class LogReader:
         if not pending:
             return
         self._assign()
-        while pending:
-            message = self._next()
+        while pending and (message := self._next()) is not None:
             number = message.partition()
             if number is None or number not in pending:
                 continue
@@ -176,10 +180,10 @@ class LogReader:
             found[answer.partition] = end if answer.offset == OFFSET_END else min(answer.offset, end)
         return found
 
-    def _next(self) -> Message:
-        """Wait for the next message or event; as long as the broker is there."""
+    def _next(self) -> Message | None:
+        """Wait for the next message or event; as long as the broker is there. None once the reader was stopped."""
         quiet_since = time.monotonic()
-        while True:
+        while not self._stopped:
             message = self._consumer.poll(POLL_S)
             if message is not None:
                 return message
@@ -187,6 +191,7 @@ class LogReader:
             if self._troubled or (waits_for_end and time.monotonic() - quiet_since > self._timeout_s):
                 self._probe()
                 quiet_since = time.monotonic()
+        return None
 
     def _probe(self) -> None:
         """Ask the broker anything: after this it is there, or the reader ends with the reason."""

@@ -1,0 +1,51 @@
+"""What is known of a request whose reply is waited for: its name, where it stands, and from when on it may have been answered."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatcher.core.envelope import REQUEST_ID
+from dispatcher.core.submission import Receipt
+from dispatcher.errors import ConfigError
+
+# Clocks of clients and workers that differ by more than this would be noticed elsewhere; and where a receipt says that the request is
+# settled, its reply is looked for without regard to clocks.
+SKEW_MS = 600_000
+
+_POSITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})(?:@.{8})?")
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """`name` is an id or a position. `since_ms` (since 1970): its reply cannot be older; None where that is not known."""
+
+    name: str
+    request: tuple[str, int, int] | None = None  # topic, partition, offset
+    since_ms: int | None = None
+    reply_topic: str | None = None
+    reply_partition: int | None = None
+
+
+def sought(of: Receipt | str) -> Sought:
+    """Read a receipt, a request's id, or its position `topic/partition/offset`, with `@` and its topic's id or without. ConfigError."""
+    if isinstance(of, Receipt):
+        since_ms = _milliseconds(of.time) - SKEW_MS
+        return Sought(of.request_id, (of.topic, of.partition, of.offset), since_ms, of.reply_topic, of.reply_partition)
+    if (match := _POSITION.fullmatch(of)) is not None:
+        return Sought(of, (match["topic"], int(match["partition"]), int(match["offset"])))
+    if not REQUEST_ID.fullmatch(of):
+        raise ConfigError("this is not the id of a request", "1 to 200 visible ASCII characters, or topic/partition/offset")
+    if _UUID7.fullmatch(of):
+        # The first 48 bits are the milliseconds since 1970 at which the id was made (RFC 9562).
+        return Sought(of, None, int(of[:8] + of[9:13], 16) - SKEW_MS)
+    return Sought(of)
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise ConfigError("the time of this receipt cannot be read", "`dispatcher submit --json` prints receipts") from None
