@@ -202,6 +202,7 @@ class Lane:
             head.started = instant.mono
         record = head.request.record
         fences = (
+            ("Dispatcher-Topic", record.topic),
             ("Dispatcher-Partition", str(record.partition)),
             ("Dispatcher-Offset", str(record.offset)),
             ("Dispatcher-Epoch", str(self.owner.epoch)),

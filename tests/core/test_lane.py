@@ -21,7 +21,7 @@ from dispatcher.core.verdict import Retry
 from tests.specimens import MONO, OWNER, REQUESTS, answer, decoder, now, record, settings, value
 
 DECODER = decoder()
-FENCES = ("Dispatcher-Partition", "Dispatcher-Offset", "Dispatcher-Epoch", "Dispatcher-Attempt")
+FENCES = ("Dispatcher-Topic", "Dispatcher-Partition", "Dispatcher-Offset", "Dispatcher-Epoch", "Dispatcher-Attempt")
 
 
 def lane(*records: Record, **upstream: Any) -> Lane:
@@ -86,7 +86,7 @@ def test_an_answer_out_of_nowhere_is_an_error() -> None:
 
 
 def test_calls_carry_fences_and_the_same_key_on_every_attempt() -> None:
-    """Partition, offset, epoch and attempt, so that a callee can refuse the older; one Idempotency-Key."""
+    """Topic, partition, offset, epoch and attempt, so that a callee can refuse the older; one Idempotency-Key."""
     made = lane(record(offset=9, partition=0))
     first = start(made)
     made.answered(answer(500), now(), 0.5)
@@ -94,7 +94,7 @@ def test_calls_carry_fences_and_the_same_key_on_every_attempt() -> None:
     assert (first.first, second.first) == (True, False)
     for attempt, step in enumerate((first, second), 1):
         headers = dict(step.call.headers)
-        assert [headers[name] for name in FENCES] == ["0", "9", "7", str(attempt)]
+        assert [headers[name] for name in FENCES] == [REQUESTS, "0", "9", "7", str(attempt)]
         assert headers["Idempotency-Key"] == "dispatcher.requests/0/9@pX3kQ9aZ"
         assert len(step.call.headers) == len(headers)
 
