@@ -50,7 +50,8 @@ def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker
     Beyond what the guarantees say of positions: no owner commits any more once a later one has.
     """
     done = commits(set_up.settings)
-    assert [] == judged(set_up.settings.worker.publishing, list(history(set_up, workers, withheld, done)))
+    found = judged(set_up.settings.worker.publishing, list(history(set_up, workers, withheld, done)))
+    assert not found, found
     for partition in range(set_up.settings.topics.partitions):
         epochs = [commit.epoch for commit in done if commit.partition == partition and commit.epoch is not None]
         assert epochs, f"no commit of partition {partition} was found"
@@ -62,7 +63,7 @@ def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker]
     topics = set_up.settings.topics
     told: list[Told] = [(0.0, 0, Withheld(worker.name)) for worker in withheld]
     told += [(0.0, 0, Submitted(record.partition, record.offset)) for record in whole(set_up.settings, topics.requests)]
-    told += [_visible(record) for record in whole(set_up.settings, topics.replies)]
+    told += _visible(whole(set_up.settings, topics.replies))
     told += [_letter(record) for record in whole(set_up.settings, topics.dead_letters)]
     # Behind the replies of its millisecond: their time is that of produce, a commit's that of the broker.
     told += [(commit.at, 3, Committed(commit.partition, commit.position)) for commit in done]
@@ -143,11 +144,14 @@ def _text(of: bytes, at: int) -> tuple[str, int]:
     return of[at + 2 : at + 2 + length].decode(), at + 2 + length
 
 
-def _visible(record: Record) -> Told:
-    partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
-    dead, called = header(record, "dispatcher-status") == "dead", header(record, "dispatcher-attempt") != "0"
-    event = ReplyVisible(partition, offset, (record.partition, record.offset), dead, called)
-    return (record.timestamp_ms or 0) / 1000, 2, event
+def _visible(records: Iterable[Record]) -> Iterator[Told]:
+    """Tell of replies, in the order of their log: one that had to be sent again stands later than its time, which is that of produce."""
+    latest: dict[int, float] = {}
+    for record in records:
+        at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
+        partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
+        dead, called = header(record, "dispatcher-status") == "dead", header(record, "dispatcher-attempt") != "0"
+        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), dead, called)
 
 
 def _letter(record: Record) -> Told:

@@ -75,12 +75,13 @@ ALWAYS = {("cut", "exactly_once"), ("answers_lost", "exactly_once"), ("half_open
 
 
 def _cases() -> list[object]:
-    modes = [(harm, {"publishing": publishing}) for harm in HARMS for publishing in ("exactly_once", "at_least_once")]
-    others: list[tuple[str, dict[str, object]]] = [("half_open", {"protocol": protocol}) for protocol in ("cooperative", "eager")]
-    others += [("cut", {"transaction_timeout_s": 10})]
+    cases: list[tuple[str, dict[str, Any]]]
+    cases = [(harm, {"publishing": publishing}) for harm in HARMS for publishing in ("exactly_once", "at_least_once")]
+    cases += [("half_open", {"protocol": "cooperative"}), ("half_open", {"protocol": "eager"}), ("cut", {"transaction_timeout_s": 10})]
     return [
-        pytest.param(harm, worker, id=f"{harm}-{next(iter(worker.values()))}", marks=() if (harm, *worker.values()) in ALWAYS else SOAK)
-        for harm, worker in [*modes, *others]
+        pytest.param(harm, worker, id=f"{harm}-{value}", marks=() if (harm, value) in ALWAYS else SOAK)
+        for harm, worker in cases
+        for value in worker.values()
     ]
 
 
@@ -119,6 +120,62 @@ def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
         assert _repeated(set_up) <= mine
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+def test_a_lone_worker_cut_off_goes_on_by_itself(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
+    """Thrown out of the group, with nobody to take over: once the line is whole it joins again and does the rest, without a restart."""
+    worker = {"transaction_timeout_s": PATIENCE_S, "publishing": publishing}
+    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+        replies = set_up.replies()
+        harmed = set_up.worker(broker=way.address).ready()
+        names = set_up.submit([f"doc:{n % KEYS}" for n in range(800)])
+        replies.await_count(40)
+        way.cut()
+        eventually(lambda: set_up.members() == 0, what="the group has thrown it out")
+        eventually(Quiet(harmed).long_enough, what="it begins no call")
+        assert harmed.get("/livez").is_success
+        way.heal()
+        _assert_well(set_up, replies, names, harmed)
+        harmed.ready()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+def test_a_slow_line_costs_no_partition(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
+    """Each answer takes 0.6 s, for longer than a session: slower, and that is all. Nothing changes hands, no call is repeated."""
+    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
+        replies = set_up.replies()
+        harmed, healthy = _pair(set_up, way)
+        own = epochs_of(harmed)
+        names = set_up.submit([f"doc:{n % KEYS}" for n in range(800)])
+        replies.await_count(40)
+        way.delay(0.3)
+        began = time.monotonic()
+        eventually(lambda: time.monotonic() - began > 2 * SESSION_S, what="two session timeouts have passed")
+        names += set_up.submit([f"doc:{n % KEYS}" for n in range(KEYS)], prefix="later")
+        _assert_well(set_up, replies, names, harmed, healthy)
+        assert own == epochs_of(harmed)
+        assert set() == _repeated(set_up)
+
+
+@pytest.mark.parametrize("publishing", ["exactly_once", pytest.param("at_least_once", marks=SOAK)])
+def test_connections_that_break_cost_no_partition(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
+    """All connections of a worker are reset, again and again while it works: they are made anew. Nothing changes hands or is repeated."""
+    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
+        replies = set_up.replies()
+        harmed = set_up.worker(broker=way.address).ready()
+        own = epochs_of(harmed)
+        names: list[str] = []
+        for round_ in range(5):
+            names += set_up.submit([f"doc:{n % KEYS}" for n in range(100)], prefix=f"round{round_}")
+            replies.await_count(len(names) - 60)
+            way.cut()
+            way.heal()
+        _assert_well(set_up, replies, names, harmed)
+        assert own == epochs_of(harmed)
+        assert set() == _repeated(set_up)
+
+
 def _pair(set_up: Stage, way: Proxy) -> tuple[Worker, Worker]:
     """Start a worker behind the proxy and one before it; each has partitions."""
     harmed, healthy = set_up.worker(broker=way.address), set_up.worker()
@@ -126,12 +183,12 @@ def _pair(set_up: Stage, way: Proxy) -> tuple[Worker, Worker]:
     return harmed, healthy
 
 
-def _assert_well(set_up: Stage, replies: Replies, names: list[str], harmed: Worker, healthy: Worker) -> None:
-    """Everybody has a reply, all guarantees hold, and both workers have outlived it."""
+def _assert_well(set_up: Stage, replies: Replies, names: list[str], harmed: Worker, *others: Worker) -> None:
+    """Everybody has a reply, all guarantees hold, and every worker has outlived it."""
     eventually(lambda: set(names) <= set(ids(replies.read())), 90, "a reply for every request")
     assert_all_is_well(set_up, names, replies.records, duplicates=set_up.settings.worker.publishing == "at_least_once")
-    assert_guarantees(set_up, harmed, healthy, withheld=[harmed])
-    assert [None, None] == [worker.popen.poll() for worker in (harmed, healthy)]
+    assert_guarantees(set_up, harmed, *others, withheld=[harmed])
+    assert {None} == {worker.popen.poll() for worker in (harmed, *others)}
 
 
 class Quiet:
@@ -152,7 +209,8 @@ class Quiet:
 
 
 def _last_offset(set_up: Stage, own: set[tuple[int, int]], partition: int) -> int:
-    return max(call["offset"] for call in set_up.calls(partition=partition) if (partition, call["epoch"]) in own)
+    offsets: list[int] = [call["offset"] for call in set_up.calls(partition=partition) if (partition, call["epoch"]) in own]
+    return max(offsets)
 
 
 def _print_stop(set_up: Stage, own: set[tuple[int, int]], began: float) -> None:
