@@ -6,7 +6,7 @@ Positions are (partition, offset) of the request log. `see` is called in the ord
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from dispatcher.sample_upstream.history import LaneHistory
@@ -60,12 +60,27 @@ class Order:
     ...     one_epoch.see(CallStarted(call, 0, offset, 1))
     >>> one_epoch.findings()
     ['partition 0: offset 2 started after offset 3 in epoch 1']
+
+    `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told.
+
+    >>> def replies(*offsets, **how):
+    ...     order = Order(**how)
+    ...     for place, offset in enumerate(offsets):
+    ...         order.see(ReplyVisible(0, offset, (0, place)))
+    ...     return order.findings()
+    >>> replies(1, 2, 4)
+    []
+    >>> replies(1, 3, 2)
+    ['partition 0: the reply to 3 stands before the one to 2']
+    >>> replies(1, 3, 2, resends_allowed=True)
+    []
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, resends_allowed: bool = False) -> None:
+        self._resends_allowed = resends_allowed
         self._lanes: dict[int, LaneHistory] = defaultdict(LaneHistory)
         self._last: dict[tuple[int, int], int] = {}  # (partition, epoch) -> last offset started
-        self._replied: dict[tuple[int, int], tuple[int, int]] = {}  # (partition, reply partition) -> (place, offset) of the last reply
+        self._replied: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # (partition, reply partition) -> (place, offset)
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -74,7 +89,7 @@ class Order:
             case CallStarted(partition=partition, offset=offset, epoch=epoch):
                 self._start(partition, offset, epoch)
             case ReplyVisible(partition, offset, (reply_partition, place), called=True):
-                self._reply(partition, offset, reply_partition, place)
+                self._replied[partition, reply_partition].append((place, offset))
             case _:
                 pass
 
@@ -85,7 +100,7 @@ class Order:
             for partition, lane in sorted(self._lanes.items())
             for offset in lane.owed
         ]
-        return self._found + owed
+        return self._found + owed + list(self._misplaced())
 
     def _start(self, partition: int, offset: int, epoch: int) -> None:
         lane = self._lanes[partition]
@@ -99,12 +114,13 @@ class Order:
         if finding is not None:
             self._found.append(f"partition {partition}: {finding}")
 
-    def _reply(self, partition: int, offset: int, reply_partition: int, place: int) -> None:
-        last_place, last_offset = self._replied.get((partition, reply_partition), (-1, -1))
-        if offset > last_offset and place < last_place:
-            self._found.append(f"partition {partition}: the reply to {offset} stands before the one to {last_offset}")
-        if offset > last_offset:
-            self._replied[partition, reply_partition] = (place, offset)
+    def _misplaced(self) -> Iterator[str]:
+        for (partition, _), replied in sorted(self._replied.items()):
+            last = -1
+            for _, offset in () if self._resends_allowed else sorted(replied):
+                if offset < last:
+                    yield f"partition {partition}: the reply to {last} stands before the one to {offset}"
+                last = max(last, offset)
 
 
 class OneAtATime:
@@ -357,7 +373,8 @@ def judges(publishing: str, handover_max_s: float = float("inf")) -> list[Judge]
     """All guarantees, as `worker.publishing` promises them."""
     one_outcome = OneOutcome(repeats_allowed=publishing == "at_least_once")
     stuck = NothingStuck(handover_max_s=handover_max_s)
-    return [Order(), OneAtATime(), NothingLost(), one_outcome, CommitAfterAcknowledgement(), stuck]
+    order = Order(resends_allowed=publishing == "at_least_once")
+    return [order, OneAtATime(), NothingLost(), one_outcome, CommitAfterAcknowledgement(), stuck]
 
 
 def findings(of: Iterable[Judge]) -> list[str]:
