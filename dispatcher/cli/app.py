@@ -35,7 +35,7 @@ _EXIT_CODES = (
 _PANELS = {
     "Run": ("dev", "worker", "demo"),
     "Requests and replies": ("submit", "ask", "wait", "show", "replies", "requests", "replay", "dlq"),
-    "Set up": ("topics", "config", "broker", "sample-upstream", "version"),
+    "Set up": ("topics", "config", "schema", "broker", "sample-upstream", "version"),
 }
 
 

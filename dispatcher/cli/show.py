@@ -1,0 +1,86 @@
+"""`dispatcher show`: where a request stands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from dispatcher.cli.app import Options
+from dispatcher.cli.rows import say, word
+from dispatcher.errors import CallFailed
+
+if TYPE_CHECKING:
+    from dispatcher.client.standing import Extents, Found
+    from dispatcher.core.standing import Place
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("show")(_show)
+
+
+def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id of the request, or topic/partition/offset.")]) -> None:
+    """Show where a request stands: queued (lane, place in it), running, terminal (status, where the reply is), or not_found.
+
+    What is known is what is committed: a worker publishes some milliseconds after a call has ended. Exit code 1 for not_found.
+    """
+    from dispatcher.client.standing import stands
+    from dispatcher.core.standing import NotFound
+
+    options: Options = ctx.obj
+    found = stands(options.settings(), request_id, timeout_s=options.timeout_s)
+    say(orjson.dumps({"request_id": request_id} | _object(found)) if options.json else _text(found))
+    if isinstance(found.standing, NotFound):
+        raise CallFailed(f"there is no request {word(request_id[:200])}", "retention may have removed it, or it is of another cluster")
+
+
+def _object(found: Found) -> dict[str, Any]:
+    """Give a standing for programs."""
+    from dispatcher.core.standing import Queued, Running, Terminal
+
+    match found.standing:
+        case Queued(request, before, exact, is_owned):
+            place = {"place": before + 1, "before": before, "exact": exact, "owned": is_owned}
+            return {"state": "queued", "lane": request[1], **place, "request": _where(request)}
+        case Running(request):
+            return {"state": "running", "lane": request[1], "request": _where(request)}
+        case Terminal(request, reply, status, reason, letter):
+            ends = {"request": _where(request), "reply": _where(reply), "dead_letter": _where(letter)}
+            return {"state": "terminal", "status": status, "reason": reason} | ends
+    searched = {topic: {str(n): list(extent) for n, extent in extents.items()} for topic, extents in found.searched.items()}
+    return {"state": "not_found", "searched": searched}
+
+
+def _text(found: Found) -> str:
+    """Write a standing for people."""
+    from dispatcher.core.standing import Queued, Running, Terminal
+
+    match found.standing:
+        case Queued(request, before, exact, is_owned):
+            about = "" if exact else "at most "
+            first = "the first one is being called" if is_owned else "no worker has this lane"
+            lane = f"queued: lane {request[1]} of {request[0]}, place {before + 1}"
+            return f"{lane}, {about}{before} before it; {first}"
+        case Running(request):
+            return f"running: lane {request[1]} of {request[0]}, offset {request[2]}"
+        case Terminal(_, reply, status, reason, letter):
+            where = f"reply {_slashed(reply)}" if reply is not None else "its reply is not there any more"
+            why = f" ({word(reason)})" if reason is not None else ""
+            dead = f", dead letter {_slashed(letter)}" if letter is not None else ""
+            return f"terminal: {word(status) if status is not None else 'settled'}{why}, {where}{dead}"
+    return "not_found: searched " + "; ".join(f"{topic} {_extents(extents)}" for topic, extents in found.searched.items())
+
+
+def _extents(extents: Extents) -> str:
+    """Write what was looked at, as partition/first..behind the last."""
+    return ", ".join(f"{number}/{first}..{behind}" for number, (first, behind) in sorted(extents.items()))
+
+
+def _where(place: Place | None) -> dict[str, Any] | None:
+    return None if place is None else {"topic": place[0], "partition": place[1], "offset": place[2]}
+
+
+def _slashed(place: Place) -> str:
+    return f"{place[0]}/{place[1]}/{place[2]}"

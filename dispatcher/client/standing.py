@@ -1,0 +1,195 @@
+"""Finding out where a request stands: the request, the group's position, its reply, its dead letter.
+
+In this order: what is written later is looked for later, so that what ends meanwhile is seen as ended.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
+from dispatcher.adapters.kafka.group import committed_positions, owned
+from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
+from dispatcher.client import search
+from dispatcher.client.search import Query, Search
+from dispatcher.core.envelope import position_id, read_envelope
+from dispatcher.core.glance import error_header, header
+from dispatcher.core.positions import END, START, Anchor, Position, Span
+from dispatcher.core.record import Record
+from dispatcher.core.reply import ReplyBody
+from dispatcher.core.sought import SKEW_MS, Sought, sought
+from dispatcher.core.standing import Facts, Place, Standing, standing
+from dispatcher.core.status import Status
+from dispatcher.settings import Settings
+
+# Up to so many offsets the records before a request are counted; beyond that their number is the difference of the offsets.
+COUNTED_MAX = 10_000
+
+Extents = dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a request stands, and the records that say so. `searched`: by topic and partition, from which offset up to which."""
+
+    standing: Standing
+    request: Record | None
+    reply: Record | None
+    dead_letter: Record | None
+    searched: dict[str, Extents]
+
+
+def stands(settings: Settings, request_id: str, *, timeout_s: float | None = None) -> Found:
+    """Find out where a request stands; `request_id` is an id, or its position. Nothing is written, no group is joined.
+
+    An id that tells its time is looked for from then on first. Of several records of one id the first one counts. Errors as `LogReader`
+    has them.
+    """
+    return _Inquiry(settings, sought(request_id), timeout_s or TIMEOUT_S).found()
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """One question, while it is being answered."""
+
+    settings: Settings
+    wanted: Sought
+    timeout_s: float
+    searched: dict[str, Extents] = field(default_factory=dict)
+
+    def found(self) -> Found:
+        topics = self.settings.topics
+        cluster = connect(self.settings, self.timeout_s)
+        known = facts_of(cluster, [topics.requests, topics.replies, *topics.reply_topics, topics.dead_letters])
+        for name in (topics.requests, topics.replies, topics.dead_letters):
+            if name not in known:
+                raise no_topic(name)
+        request = self._request(known[topics.requests])
+        committed, is_owned, before, exact = self._lane(cluster, request)
+        is_settled = request is not None and committed is not None and committed > request.offset
+        reply = self._reply(request, known, is_settled=is_settled)
+        status = None if reply is None else header(reply, "dispatcher-status")
+        letter = None
+        if status == Status.DEAD.value or (reply is None and (request is None or is_settled)):
+            letter = self._letter(request)
+        facts = Facts(
+            _place(request),
+            committed,
+            is_owned,
+            before,
+            exact,
+            _place(reply),
+            status,
+            _reason(reply, letter),
+            _place(letter),
+        )
+        return Found(standing(facts), request, reply, letter, self.searched)
+
+    def _request(self, facts: TopicFacts) -> Record | None:
+        """Find the request."""
+        wanted, topics = self.wanted, self.settings.topics
+        if wanted.request is None:
+            return self._first(topics.requests, wanted.since_ms, None, wanted.name, whole=True)
+        topic, partition, offset = wanted.request
+        named = wanted.name.partition("@")[2]
+        if topic != facts.name or partition >= facts.partitions or (named and named != _topic_id(facts)[: len(named)]):
+            return None
+        span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
+        return next(self._read(topics.requests, Query(span, (partition,), until_end=True)), None)
+
+    def _lane(self, cluster: Cluster, request: Record | None) -> tuple[int | None, bool, int, bool]:
+        """Tell the group's position in the lane, whether a worker has it, how many records are before the request, and whether exactly."""
+        if request is None:
+            return None, False, 0, True
+        number = request.partition
+        committed = committed_positions(cluster, self.settings, [number])[number]
+        is_owned = number in owned(cluster, self.settings)
+        with LogReader(self.settings, request.topic, self.timeout_s) as reader:
+            first = reader.extents(Span(START), (number,))[number].first
+        start = max(first, committed or 0)
+        if request.offset - start > COUNTED_MAX:
+            return committed, is_owned, request.offset - start, False
+        with LogReader(self.settings, request.topic, self.timeout_s) as reader:
+            before = sum(1 for _ in reader.read_ranges({number: (start, request.offset)})) if start < request.offset else 0
+        return committed, is_owned, before, True
+
+    def _reply(self, request: Record | None, known: dict[str, TopicFacts], *, is_settled: bool) -> Record | None:
+        """Find the reply: where the request wants it, or, without the request, anywhere."""
+        topics = self.settings.topics
+        places = {name: known[name].partitions for name in (topics.replies, *topics.reply_topics) if name in known}
+        if request is None:
+            found = (self._first(name, self.wanted.since_ms, None, self.wanted.name, whole=True) for name in places)
+            return next((reply for reply in found if reply is not None), None)
+        topic_id = _topic_id(known[topics.requests])
+        envelope, _ = read_envelope(request, topic_id, topics.replies, places)
+        since_ms = None if request.timestamp_ms is None else request.timestamp_ms - SKEW_MS
+        where, name = (envelope.reply_partition,), position_id(request, topic_id)
+        return self._first(envelope.reply_topic, since_ms, where, name, whole=is_settled)
+
+    def _letter(self, request: Record | None) -> Record | None:
+        """Find the dead letter."""
+        if request is None:
+            return self._first(self.settings.topics.dead_letters, self.wanted.since_ms, None, self.wanted.name, whole=True)
+        since_ms = None if request.timestamp_ms is None else request.timestamp_ms - SKEW_MS
+        offset = str(request.offset)
+        for span in _spans(since_ms, whole=True):
+            for letter in self._read(self.settings.topics.dead_letters, Query(span, (request.partition,), until_end=True)):
+                if error_header(letter, "offset") == offset and error_header(letter, "topic") == request.topic:
+                    return letter
+        return None
+
+    def _first(self, topic: str, since_ms: int | None, partitions: tuple[int, ...] | None, name: str, *, whole: bool) -> Record | None:
+        """Find the first record of a name from a time on, and then, for the `whole` topic, before it: clocks may differ."""
+        for span in _spans(since_ms, whole=whole):
+            found = next(self._read(topic, Query(span, partitions, until_end=True, request_id=name)), None)
+            if found is not None:
+                return found
+        return None
+
+    def _read(self, topic: str, query: Query) -> Iterator[Record]:
+        """Read what a query asks for, and remember what was looked at."""
+        with self._search(topic, query) as opened:
+            try:
+                yield from opened
+            finally:
+                extents = self.searched.setdefault(topic, {})
+                for number, (start, stop) in opened.searched.items():
+                    low, high = extents.get(number, (start, stop))
+                    extents[number] = min(low, start), max(high, stop)
+
+    def _search(self, topic: str, query: Query) -> Search:
+        if topic == self.settings.topics.requests:
+            return search.requests(self.settings, query, timeout_s=self.timeout_s)
+        if topic == self.settings.topics.dead_letters:
+            return search.dead_letters(self.settings, query, timeout_s=self.timeout_s)
+        return search.replies(self.settings, query, topic=topic, timeout_s=self.timeout_s)
+
+
+def _spans(since_ms: int | None, *, whole: bool) -> list[Span]:
+    """Where to look: from a time on, then what is before it."""
+    if since_ms is None:
+        return [Span(START, END)]
+    since = Position(Anchor.TIME, max(0, since_ms))
+    return [Span(since, END), Span(START, since)] if whole else [Span(since, END)]
+
+
+def _place(record: Record | None) -> Place | None:
+    return None if record is None else (record.topic, record.partition, record.offset)
+
+
+def _reason(reply: Record | None, letter: Record | None) -> str | None:
+    """Why it was given up or cut, as the reply or else the dead letter says."""
+    if reply is None:
+        return None if letter is None else error_header(letter, "reason")
+    try:
+        return ReplyBody.model_validate_json(reply.value or b"").reason
+    except ValidationError:
+        return None
+
+
+def _topic_id(facts: TopicFacts) -> str:
+    return base64.urlsafe_b64encode(facts.topic_id).decode("ascii").rstrip("=")

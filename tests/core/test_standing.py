@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.core.standing import Facts, NotFound, Queued, Running, Standing, Terminal, standing
+
+REQUEST = ("requests", 3, 10)
+REPLY = ("replies", 3, 4)
+LETTER = ("dlq", 3, 1)
+YES, NO = True, False
+
+
+@pytest.mark.parametrize(
+    ("facts", "stands"),
+    [
+        (Facts(), NotFound()),
+        (Facts(REQUEST, 7, YES, 3), Queued(REQUEST, 3, YES, YES)),
+        (Facts(REQUEST, 7, NO, 3), Queued(REQUEST, 3, YES, NO)),
+        (Facts(REQUEST, 10, YES, 0), Running(REQUEST)),
+        (Facts(REQUEST, 10, NO, 0), Queued(REQUEST, 0, YES, NO)),
+        # Between the committed position and the request are only marks of transactions.
+        (Facts(REQUEST, 8, YES, 0), Running(REQUEST)),
+        # A group that has committed nothing calls nothing.
+        (Facts(REQUEST, None, YES, 0), Queued(REQUEST, 0, YES, YES)),
+        (Facts(REQUEST, 0, YES, 20_000, before_is_exact=False), Queued(REQUEST, 20_000, NO, YES)),
+        (Facts(REQUEST, 11, YES, 0, reply=REPLY, status="ok"), Terminal(REQUEST, REPLY, "ok", None, None)),
+        # Answered out of turn, and answered since the position was read.
+        (Facts(REQUEST, 7, YES, 3, reply=REPLY, status="expired"), Terminal(REQUEST, REPLY, "expired", None, None)),
+        (
+            Facts(REQUEST, 11, reply=REPLY, status="dead", reason="malformed", dead_letter=LETTER),
+            Terminal(REQUEST, REPLY, "dead", "malformed", LETTER),
+        ),
+        # Retention took the reply, the request, or all but the dead letter.
+        (Facts(REQUEST, 11), Terminal(REQUEST, None, None, None, None)),
+        (Facts(None, reply=REPLY, status="ok"), Terminal(None, REPLY, "ok", None, None)),
+        (Facts(None, dead_letter=LETTER, reason="malformed"), Terminal(None, None, "dead", "malformed", LETTER)),
+    ],
+)
+def test_where_a_request_stands(facts: Facts, stands: Standing) -> None:
+    """Row 15: waiting, running, ended and unknown are four different things, decided from what is committed."""
+    assert stands == standing(facts)
+
+
+def test_the_place_in_a_lane_counts_from_one() -> None:
+    """With three before it, it is the fourth."""
+    assert 4 == Queued(REQUEST, 3, before_is_exact=True, is_owned=True).place

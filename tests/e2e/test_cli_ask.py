@@ -1,0 +1,116 @@
+"""`ask` and `wait` as users run them, on a real broker: the reply on stdout, how it ended on stderr, and each exit code."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.settings import Settings
+from tests.e2e.conftest import Run, clean_environment
+from tests.e2e.stage import Stage, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CALL = ("-k", "doc:1", "-u", "sample")
+
+
+@pytest.fixture
+def on(settings: SettingsFactory, tmp_path: Path) -> Iterator[Stage]:
+    """Set a stage with one worker."""
+    with stage(settings, tmp_path, partitions=3) as made:
+        made.worker().ready()
+        yield made
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Name a test's broker, topics and group to the program."""
+    names = {"DISPATCHER_TOPICS__PREFIX": settings.topics.prefix, "DISPATCHER_WORKER__GROUP": settings.worker.group}
+    return names | {"DISPATCHER_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
+
+
+def test_ask_prints_the_body_and_says_how_it_ended(on: Stage, run: Run) -> None:
+    """Row 5: stdout is the callee's body and nothing else; stderr tells the status; 0 for ok, 1 for a call that failed or was refused."""
+    own = environment(on.settings)
+    good = run("ask", *CALL, "/echo", "-d", '{"n": 1.10}', "--metadata", '{"m": 1}', env=own)
+    assert 0 == good.returncode, good.stderr
+    assert '{"n": 1.10}' == good.stdout
+    assert good.stderr.startswith("ok http 200: request ")
+    quiet = run("ask", *CALL, "/echo", "-q", env=own)
+    assert (0, "") == (quiet.returncode, quiet.stderr)
+    whole = run("ask", *CALL, "/echo", "--json", "--id", "mine", "-H", "accept: application/json", env=own)
+    row: dict[str, Any] = json.loads(whole.stdout)
+    assert ["topic", "partition", "offset", "ts", "key", "headers", "value"] == list(row)
+    assert ("doc:1", "mine") == (row["key"], dict(row["headers"])["ce_causationid"])
+    failed = run("ask", *CALL, "/status/400", env=own)
+    assert 1 == failed.returncode
+    assert "error http 400: request " in failed.stderr
+    assert "error: request " in failed.stderr
+    dead = run("ask", "-k", "doc:1", "-u", "nobody", "/x", env=own)
+    assert (1, "") == (dead.returncode, dead.stdout)
+    assert "dead (unknown_upstream): request " in dead.stderr
+
+
+def test_wait_takes_an_id_a_place_or_a_receipt(on: Stage, run: Run) -> None:
+    """Whoever has the id, the place or the receipt of a request gets its reply, before and after it was answered."""
+    own = environment(on.settings)
+    receipt = run("submit", *CALL, "/echo?latency_ms=1000", "--json", env=own).stdout
+    early = run("wait", "-", text=receipt, env=own)
+    assert 0 == early.returncode, early.stderr
+    place = json.loads(receipt)
+    path = on.folder / "receipt.json"
+    path.write_text(receipt)
+    for name in place["request_id"], f"{place['topic']}/{place['partition']}/{place['offset']}", f"@{path}", receipt:
+        late = run("wait", name, env=own)
+        assert (0, early.stdout) == (late.returncode, late.stdout), late.stderr
+        assert late.stderr.startswith(f"ok http 200: request {place['request_id']}, 1 call in ")
+
+
+def test_an_asker_that_was_killed_is_followed_by_a_waiter(on: Stage, run: Run) -> None:
+    """SIGKILL while a reply is awaited: another process gets it by the id alone."""
+    own = environment(on.settings)
+    command = [sys.executable, "-m", "dispatcher", "ask", *CALL, "/echo?latency_ms=3000", "--id", "left-alone"]
+    process = subprocess.Popen(
+        command,
+        env=clean_environment() | own | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=on.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        eventually(lambda: on.calls(id="left-alone"), what="the call is made")
+    finally:
+        process.kill()
+        assert -signal.SIGKILL == process.wait(30)
+    done = run("wait", "left-alone", "--timeout", "60s", env=own)
+    assert 0 == done.returncode, done.stderr
+    assert 1 == len(on.calls(id="left-alone"))
+
+
+def test_what_did_not_come_in_time_is_exit_code_4(settings: SettingsFactory, run: Run) -> None:
+    """Without a worker `ask` ends with 4 and says what to wait for; `wait` ends with 4; `show` says that it is queued."""
+    own = environment(settings(partitions=3))
+    asked = run("ask", *CALL, "/x", "--id", "mine", "--timeout", "3s", env=own)
+    assert (4, "") == (asked.returncode, asked.stdout)
+    assert "hint: it will be answered: dispatcher wait mine\n" in asked.stderr
+    waited = run("wait", "mine", "--timeout", "2s", env=own)
+    assert (4, "") == (waited.returncode, waited.stdout)
+    assert "no reply to request mine within 2 s" in waited.stderr
+    assert "queued: lane " in run("show", "mine", env=own).stdout
+
+
+@pytest.mark.parametrize("command", [("ask", *CALL, "/x"), ("wait", "mine")])
+def test_without_kafka_it_ends_in_time(run: Run, command: tuple[str, ...]) -> None:
+    """Rows 2 and 3: with the broker away it ends soon after --timeout, with exit code 3 or 4, and nothing on stdout."""
+    begin = time.monotonic()
+    done = run(*command, "-b", "127.0.0.1:1", "--timeout", "2s", timeout=60)
+    assert done.returncode in {3, 4}, done.stderr
+    assert "" == done.stdout
+    assert time.monotonic() < begin + 45  # two seconds, the interpreter's start, and a machine that is busy with other tests
