@@ -6,13 +6,28 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from dispatcher.cli import broker, config, demo, dlq, replay, replies, sample_upstream, submit, topics, version, worker
+from dispatcher.cli import (
+    ask,
+    broker,
+    config,
+    demo,
+    dlq,
+    replay,
+    replies,
+    sample_upstream,
+    schema,
+    show,
+    submit,
+    topics,
+    version,
+    worker,
+)
 from dispatcher.cli.app import Options, app
 from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (broker, config, demo, dlq, replay, replies, sample_upstream, submit, topics, version, worker):
+for _command in (ask, broker, config, demo, dlq, replay, replies, sample_upstream, schema, show, submit, topics, version, worker):
     _command.register(app)
 
 
