@@ -11,6 +11,7 @@ from dispatcher.cli import (
     broker,
     config,
     demo,
+    dev,
     dlq,
     replay,
     replies,
@@ -27,7 +28,7 @@ from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (ask, broker, config, demo, dlq, replay, replies, sample_upstream, schema, show, submit, topics, version, worker):
+for _command in (ask, broker, config, demo, dev, dlq, replay, replies, sample_upstream, schema, show, submit, topics, version, worker):
     _command.register(app)
 
 

@@ -85,10 +85,10 @@ def watch(letters: Iterable[str]) -> None:
             broker.down()
 
 
-def end(children: set[int]) -> None:
-    """End processes that are not ours: SIGTERM to all, and SIGKILL to what is left after the grace."""
+def end(children: set[int], grace_s: float = _GRACE_S) -> None:
+    """End processes that are not our own children: SIGTERM to all, and SIGKILL to what is left after the grace."""
     left = _signalled(children, signal.SIGTERM)
-    until = time.monotonic() + _GRACE_S
+    until = time.monotonic() + grace_s
     while left and time.monotonic() < until:
         time.sleep(_POLL_S)
         left = {pid for pid in left if _runs(pid)}

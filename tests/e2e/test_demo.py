@@ -66,9 +66,9 @@ def test_without_its_trace_the_demo_says_so(kafka: str, run: Run) -> None:
     assert "cannot read the trace" in done.stderr
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, ending: signal.Signals) -> None:
-    """Ctrl-C in the middle: exit 130, and neither upstream nor worker listens any longer."""
+@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, ending: signal.Signals, code: int) -> None:
+    """Ctrl-C in the middle: exit 130, and neither upstream nor worker listens any longer; nor when it is killed, a moment later."""
     command = [sys.executable, "-m", "dispatcher", "-b", kafka, "demo"]
     environment = clean_environment() | {"PYTHONPATH": str(CHECKOUT)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
@@ -81,6 +81,15 @@ def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, 
             demo.communicate(timeout=DEADLINE_S)
         finally:
             demo.kill()
-    assert demo.returncode == 130
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(url, trust_env=False)
+    assert demo.returncode == code
+    if ending == signal.SIGKILL:
+        eventually(lambda: not listens(url), DEADLINE_S, "the upstream has ended")
+    assert not listens(url)
+
+
+def listens(url: str) -> bool:
+    """Tell whether anything takes a connection there."""
+    try:
+        return bool(httpx.get(url, trust_env=False).status_code)
+    except httpx.ConnectError:
+        return False

@@ -16,11 +16,11 @@ import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
-from dispatcher.adapters.local_broker import GivenBroker, Jars, LocalBroker, Status, ladder, process, started
+from dispatcher.adapters.local_broker import GivenBroker, Jars, LocalBroker, Status, java, ladder, maven_central, process, started
 from dispatcher.adapters.local_broker.java import java_version
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
 from dispatcher.settings import Settings
-from tests.e2e.conftest import Run
+from tests.e2e.conftest import Run, bare_environment
 
 real = pytest.mark.broker
 
@@ -155,15 +155,22 @@ def fake_java(version: str) -> str:
     return f"echo 'openjdk version \"{version}\" 2025-01-01' >&2"
 
 
+@pytest.fixture
+def _no_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide Java and jgo where they came as wheels."""
+    monkeypatch.setattr(java, "_wheel", lambda: None)
+    monkeypatch.setattr(maven_central, "available", lambda: False)
+
+
 def test_without_java_the_hint_says_what_to_do(directory: Path, tmp_path: Path, run: Run) -> None:
-    """No Java on the path: exit 3 and what to install, without a traceback."""
-    (tmp_path / "bin").mkdir()
-    done = run("broker", "up", "--port", "0", "--dir", str(directory), env={"PATH": str(tmp_path / "bin"), "JAVA_HOME": ""})
+    """No Java anywhere: exit 3 and what to install, without a traceback."""
+    done = run("broker", "up", "--port", "0", "--dir", str(directory), env=bare_environment(tmp_path) | {"JAVA_HOME": ""})
     assert (done.returncode, done.stdout) == (3, "")
     assert "needs Java, and there is none" in done.stderr
     assert "hint: install Java 17" in done.stderr
 
 
+@pytest.mark.usefixtures("_no_wheels")
 def test_an_old_java_is_refused(tmp_path: Path) -> None:
     """Kafka 4 does not run on Java 11; the sentence names the version found."""
     script(tmp_path / "bin" / "java", fake_java("11.0.2"))
@@ -186,6 +193,7 @@ def test_java_versions_are_read(text: str, expected: int) -> None:
     assert java_version(text) == expected
 
 
+@pytest.mark.usefixtures("_no_wheels")
 def test_without_maven_the_hint_says_what_to_do(tmp_path: Path) -> None:
     """No jars and nothing to fetch them with is a sentence."""
     (tmp_path / "bin").mkdir()
