@@ -63,9 +63,9 @@ class Addresses:
         base = with_config(self.config)
         body = '{"model": "sample", "messages": [{"role": "user", "content": "hello"}]}'
         return [
-            (f"{base} submit -k apikey:team-a -u sample /chat/completions -d '{body}'", "a request; prints where it stands"),
-            (f"{base} replies -o start -e -k apikey:team-a", "the replies of that lane"),
-            (f"{base} requests -o start -e -n 5 --json", "the requests, as any client sends them"),
+            (f"{base} ask -k apikey:team-a -u sample /chat/completions -d '{body}'", "a request and its reply"),
+            (f"{base} submit -k apikey:team-b -u sample /chat/completions -d '{body}'", "a request; prints where it stands"),
+            (f"{base} replies -o start -e", "all replies so far"),
         ]
 
 

@@ -21,7 +21,7 @@ _DEFAULT = Path(".dispatcher")
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Run a local Kafka broker (a given one, Docker, or Kafka's jars with Java and Maven).", no_args_is_help=True)
+    group = typer.Typer(help="Run a local Kafka broker (a given one, Docker, or Kafka's own jars).", no_args_is_help=True)
     group.command("up")(_up)
     group.command("down")(_down)
     group.command("status")(_status)
