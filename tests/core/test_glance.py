@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.glance import answered_id, dead_id, error_header, header, request_id, same_request
+from dispatcher.core.glance import answered_id, dead_id, error_header, header, reply_names, request_id, same_request
 from dispatcher.core.record import Header, Record
 
 
@@ -48,3 +48,15 @@ def test_each_topic_names_its_request() -> None:
 def test_a_position_is_an_id_with_and_without_its_topics_id(wanted: str, found: str, expected: bool) -> None:  # noqa: FBT001 - a table
     """Two topics' incarnations differ; a position alone fits any; other ids are compared as they are."""
     assert expected == same_request(wanted, found)
+
+
+def test_a_reply_has_every_name_of_its_request() -> None:
+    """The id that the client gave, and the position with its topic's id and without: whoever waits may know any of them."""
+    assert reply_names(record(("ce_causationid", b"r-1"), ("ce_id", b"t.requests/3/17@pX3kQ9aZ/reply"))) == (
+        "r-1",
+        "t.requests/3/17@pX3kQ9aZ",
+        "t.requests/3/17",
+    )
+    position = b"t.requests/3/17@pX3kQ9aZ"
+    assert reply_names(record(("ce_causationid", position), ("ce_id", position + b"/reply"))) == (position.decode(), "t.requests/3/17")
+    assert reply_names(record(("ce_id", b"something"))) == ()

@@ -117,3 +117,11 @@ def test_what_is_no_receipt_is_refused(fields: dict[str, Any]) -> None:
     """Other JSON is not taken for a receipt."""
     with pytest.raises(ConfigError, match="not a receipt"):
         Receipt.from_json(fields)
+
+
+def test_a_receipt_says_where_an_unusual_reply_goes() -> None:
+    """A private reply topic travels with the receipt; the usual place is not mentioned."""
+    private = Receipt("r-1", "t.requests", 3, 17, b"k", "2026-11-29T10:00:00.250Z", "team.replies", 1)
+    assert private.as_json()["reply_topic"] == "team.replies"
+    assert Receipt.from_json(json.loads(json.dumps(private.as_json()))) == private
+    assert "reply_topic" not in Receipt("r-1", "t.requests", 3, 17, b"k", "2026-11-29T10:00:00.250Z").as_json()

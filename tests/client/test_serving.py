@@ -1,0 +1,67 @@
+"""A callee may not wait for the lane that waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from dispatcher import OwnLane, serving
+from dispatcher.client.serving import refuse_own_lane
+
+CALL = {"Dispatcher-Topic": "dispatcher.requests", "dispatcher-partition": "3", "DISPATCHER-OFFSET": "10", "Dispatcher-Epoch": "1"}
+
+
+def test_its_own_lane_is_refused_inside_and_only_there() -> None:
+    """A new request of the lane, and one that stands behind: exit 5. Other lanes, and what stands before, are fine."""
+    refuse_own_lane("dispatcher.requests", 3)
+    with serving(CALL):
+        for offset in (None, 10, 11):
+            with pytest.raises(OwnLane) as caught:
+                refuse_own_lane("dispatcher.requests", 3, offset)
+            assert caught.value.exit_code == 5
+        refuse_own_lane("dispatcher.requests", 3, 9)
+        refuse_own_lane("dispatcher.requests", 2)
+        refuse_own_lane("other.requests", 3)
+    refuse_own_lane("dispatcher.requests", 3)
+
+
+def test_a_worker_that_does_not_name_its_topic_counts_for_every_topic() -> None:
+    """Rather a refusal too many than a callee that waits for itself."""
+    with serving({"Dispatcher-Partition": "3", "Dispatcher-Offset": "10"}), pytest.raises(OwnLane):
+        refuse_own_lane("other.requests", 3)
+
+
+def test_calls_inside_calls_add_up() -> None:
+    """Whoever answers two workers at once, one inside the other, waits for neither."""
+    with serving(CALL), serving(CALL | {"dispatcher-partition": "4"}):
+        for partition in (3, 4):
+            with pytest.raises(OwnLane):
+                refuse_own_lane("dispatcher.requests", partition)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Dispatcher-Partition": "3"}, {"Dispatcher-Partition": "x", "Dispatcher-Offset": "²"}])
+def test_other_callers_are_no_lane(headers: dict[str, str]) -> None:
+    """A service is also called by others."""
+    with serving(headers):
+        refuse_own_lane("dispatcher.requests", 3)
+
+
+async def test_it_belongs_to_the_task() -> None:
+    """A task that was made inside knows it; one beside it does not."""
+
+    async def ask() -> bool:
+        try:
+            refuse_own_lane("dispatcher.requests", 3)
+        except OwnLane:
+            return True
+        return False
+
+    with serving(CALL):
+        inside = asyncio.create_task(ask())
+        elsewhere: list[bool] = []
+        thread = threading.Thread(target=lambda: elsewhere.append(asyncio.run(ask())))
+        thread.start()
+        thread.join()
+    assert (await inside, elsewhere, await ask()) == (True, [False], False)

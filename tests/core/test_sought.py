@@ -1,0 +1,45 @@
+"""What is waited for: receipts, ids, positions."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.client import uuid7
+from dispatcher.core.sought import SKEW_MS, Sought, sought
+from dispatcher.core.submission import Receipt
+from dispatcher.errors import ConfigError
+
+TIME_MS = 1_795_946_400_250  # 2026-11-29T10:00:00.250Z
+
+
+def test_a_receipt_names_its_partition_and_a_time() -> None:
+    """Its reply is not older than the request, but for clocks that differ; the place of the reply comes along."""
+    receipt = Receipt("r-1", "t.requests", 3, 17, b"k", "2026-11-29T10:00:00.250Z", "mine", 2)
+    assert sought(receipt) == Sought("r-1", ("t.requests", 3, 17), TIME_MS - SKEW_MS, "mine", 2)
+
+
+def test_an_id_of_ours_tells_when_it_was_made() -> None:
+    """A UUIDv7 has its time in front; others could be of any time."""
+    name = str(uuid7(TIME_MS, 2**74 - 1))
+    assert sought(name) == Sought(name, None, TIME_MS - SKEW_MS)
+    assert sought("order-77") == Sought("order-77")
+    assert sought("01936a2b-0000-4000-8000-000000000000").since_ms is None
+
+
+@pytest.mark.parametrize("name", ["t.requests/3/17", "t.requests/3/17@pX3kQ9aZ"])
+def test_a_position_names_its_partition(name: str) -> None:
+    """With its topic's id or without."""
+    assert sought(name) == Sought(name, ("t.requests", 3, 17))
+
+
+@pytest.mark.parametrize("name", ["", "two words", "ä", "x" * 201])
+def test_what_can_be_no_id_is_refused(name: str) -> None:
+    """Nobody would ever answer it."""
+    with pytest.raises(ConfigError):
+        sought(name)
+
+
+def test_a_receipt_whose_time_nobody_can_read() -> None:
+    """JSON that somebody else wrote."""
+    with pytest.raises(ConfigError):
+        sought(Receipt("r-1", "t", 0, 0, None, "yesterday"))
