@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.record import Message, Record
 from tests.guarantees.events import Committed, Event, LetterVisible, Lost, ReplyVisible
-from tests.sim.faults import Refused, retriable
+from tests.sim.faults import Refused, abortable, plain, retriable
 from tests.sim.group import ClassicGroup, ConsumerGroup, Group
 from tests.sim.logs import Log
-from tests.sim.positions import Positions
+from tests.sim.positions import Positions, To
 from tests.sim.process import Process
 from tests.sim.schedule import Schedule
 from tests.sim.transactions import Transactions
@@ -28,6 +28,8 @@ WIRE_S, WIRE_SLOW_S = 0.004, 8.0
 PROMPT_S = 1.0
 # After this long without an answer the client library sends the request again.
 RESEND_S = 1.5
+# The broker's `offset.metadata.max.bytes`; it takes one less (Kafka 4.4).
+METADATA_MAX_BYTES = 4095
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Cluster:
         self.losing_until = 0.0  # many answers are lost
         self.slow_until = 0.0
         self.reply_max_bytes = 1 << 30
+        # What a network does without any fault: the share of answers that are lost, and of ways that are slow.
+        self.lost_share = self.slow_share = 0.002
 
     def published(self, log: Log, offset: int, message: Message) -> None:
         """Say what has become readable, or will as soon as its marker is written."""
@@ -72,12 +76,16 @@ class Cluster:
         dead, called = headers["dispatcher-status"] == b"dead", headers["dispatcher-attempt"] != b"0"
         self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), dead, called))
 
-    def check_commit(self, name: str, epoch: int, *, transactional: bool) -> None:
-        """May this member commit now? Raises Refused."""
+    def check_commit(self, name: str, epoch: int, to: Mapping[int, To], *, transactional: bool) -> dict[int, KafkaError]:
+        """May this member commit these now? Gives what is refused of a plain commit. Raises Refused for the whole of it."""
         if self.schedule.now < self.refusing_until:
             code = KafkaError.NOT_COORDINATOR if self.chance.random() < 0.5 else KafkaError.COORDINATOR_LOAD_IN_PROGRESS
             raise Refused(retriable(code))
-        self.group.check(name, epoch, transactional=transactional)
+        refused = {n: plain(KafkaError.OFFSET_METADATA_TOO_LARGE) for n, (_, text) in to.items() if len(text) > METADATA_MAX_BYTES}
+        refused |= self.group.check(name, epoch, frozenset(to), transactional=transactional)
+        if refused and transactional:
+            raise Refused(abortable(next(iter(refused.values())).code()))
+        return refused
 
     def request_log(self, partition: int) -> Log:
         """Give a partition of the request topic."""
@@ -128,7 +136,7 @@ class Wire:
             result: T | KafkaError = request()
         except Refused as refused:
             result = refused.error
-        if self._chance.random() < (0.3 if now < cluster.losing_until else 0.002):
+        if self._chance.random() < (0.3 if now < cluster.losing_until else cluster.lost_share):
             self._process.after(RESEND_S, self._again, request, answer, is_open)
             return
         self._process.after(self._delay(), answer, result)
@@ -138,7 +146,7 @@ class Wire:
             self.ask(request, answer, is_open)
 
     def _delay(self) -> float:
-        slow = 0.2 if self._cluster.schedule.now < self._cluster.slow_until else 0.002
+        slow = 0.2 if self._cluster.schedule.now < self._cluster.slow_until else self._cluster.slow_share
         return self._chance.random() * (WIRE_SLOW_S if self._chance.random() < slow else WIRE_S)
 
 

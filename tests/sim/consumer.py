@@ -6,28 +6,26 @@ callbacks) happens inside `poll`, `consume` and `close`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from dispatcher.core.record import Record
 from tests.guarantees.events import HandedOver, Withheld
 from tests.sim.cluster import PROMPT_S, REQUESTS, Cluster, Wire
-from tests.sim.faults import Refused, plain, timed_out
-from tests.sim.fetched import Fetched, Fetching
+from tests.sim.faults import plain
+from tests.sim.fetched import Fetched
+from tests.sim.fetcher import Fetcher
 from tests.sim.group import Told
-from tests.sim.logs import Entry
 from tests.sim.process import Killed, Process
 
 BEAT_S = 1.0
-FETCH_MAX = 8
-AHEAD_MAX = 24
 # An idle poll returns late: what wakes a real thread every 50 ms is only worth a step here if there is something to do.
 IDLE_POLL_S = 1.0
 COMMIT_WAIT_S = 5.0
+# What a client that is no member gives as its epoch, or generation.
+NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,43 +80,51 @@ class Consumer:
         self._callbacks: Callbacks | None = None
         self._joins = 0
         self._beats = self._asked = 0
-        self._name = ""
+        # Under KIP-848 the client names itself, once; a classic member is named by the coordinator whenever it comes in.
+        self._names_itself = cluster.setup.protocol == "consumer"
+        self._name = f"{process.name}-0" if self._names_itself else ""
         self._epoch = 0
         self._owned: frozenset[int] = frozenset()
         self._wanted: frozenset[int] | None = None
+        self._is_assigned = False  # a generation has told us our share, which may be none, or what we have
         self._must_revoke = False  # eager: before joining again
         self._is_lost = False
         self._is_joining = False
         self._in_callback = False
         self._closed = False
         self._news = False  # the group metadata changed
-        self._fetching: dict[int, Fetching] = {}
-        self._versions = 0
-        self._queue: deque[Fetched] = deque()
+        self._fetcher = Fetcher(process, cluster, self._wire)
 
     # --- as the worker calls it -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
         self._callbacks = Callbacks(**callbacks)
-        self._join()
+        self._enter()
 
     def poll(self, timeout: float) -> Fetched | None:
         self._check()
         self._serve()
-        if not self._queue:
+        if not self._fetcher.has_messages:
             self._process.thread.wait(max(timeout, IDLE_POLL_S), self._has_reason)
             self._check()
             self._serve()
         self._news = False
-        return self._pop()
+        return self._fetcher.pop()
 
-    def consume(self, most: int, _: float) -> list[Fetched]:
-        """Take what is there. A rebalance in between does not take back what was taken before it."""
+    def consume(self, most: int, timeout: float) -> list[Fetched]:
+        """Take what is there. A rebalance in between does not take back what was taken before it.
+
+        librdkafka takes it back where it comes upon the rebalance in the same call, and cannot for what `poll` has returned.
+        """
         found: list[Fetched] = []
-        while self._queue and len(found) < most:
+        if timeout > 0 and not self._fetcher.has_messages:
+            self._process.thread.wait(timeout, self._has_reason)
+            self._check()
+            self._serve()
+        while self._fetcher.has_messages and len(found) < most:
             if self._process.chance.random() < 0.1:
                 self._serve()
-            message = self._pop()
+            message = self._fetcher.pop()
             if message is not None:
                 found.append(message)
         if found:
@@ -126,35 +132,28 @@ class Consumer:
         return found
 
     def incremental_assign(self, parts: Iterable[TopicPartition]) -> None:
-        for part in parts:
-            self._fetch_from(part.partition, part.offset)
+        self._fetcher.assign(parts)
 
     def assign(self, parts: Iterable[TopicPartition]) -> None:
-        self._fetching.clear()
-        self.incremental_assign(parts)
+        self._fetcher.clear()
+        self._fetcher.assign(parts)
 
     def incremental_unassign(self, parts: Iterable[TopicPartition]) -> None:
-        for part in parts:
-            self._fetching.pop(part.partition, None)
+        self._fetcher.unassign(parts)
 
     def unassign(self) -> None:
-        self._fetching.clear()
+        self._fetcher.clear()
 
     def pause(self, parts: Iterable[TopicPartition]) -> None:
         for part in parts:
-            if (fetching := self._fetching.get(part.partition)) is not None:
-                self._fetch_from(part.partition, fetching.position, paused=True)
+            self._fetcher.pause(part.partition)
 
     def resume(self, parts: Iterable[TopicPartition]) -> None:
         for part in parts:
-            if (fetching := self._fetching.get(part.partition)) is not None and fetching.paused:
-                self._fetch_from(part.partition, fetching.position)
+            self._fetcher.resume(part.partition)
 
     def seek(self, part: TopicPartition) -> None:
-        fetching = self._fetching.get(part.partition)
-        if fetching is None:
-            raise KafkaException(plain(KafkaError._STATE))
-        self._fetch_from(part.partition, part.offset, paused=fetching.paused)
+        self._fetcher.seek(part.partition, part.offset)
 
     def committed(self, parts: Iterable[TopicPartition], timeout: float) -> list[TopicPartition]:
         """Stable positions; asks again until they are, or the time is up."""
@@ -164,8 +163,8 @@ class Consumer:
         self._process.thread.wait(timeout, lambda: box.is_there)
         box.is_wanted = False
         if not box.is_there:
-            raise timed_out()
-        found = [(n, *(to or (OFFSET_INVALID, None))) for n, to in box.content.items()]
+            raise KafkaException(plain(KafkaError._TIMED_OUT))
+        found = [(n, *(to or (OFFSET_INVALID, ""))) for n, to in box.content.items()]
         return [TopicPartition(REQUESTS, n, position, metadata=text) for n, position, text in found]
 
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> list[Part]:
@@ -173,11 +172,12 @@ class Consumer:
         assert not asynchronous
         self._check()
         to = {part.partition: (part.offset, part.metadata or "") for part in offsets}
-        name, epoch, box = self._name, self._epoch, _Answer()
+        name, epoch, box = self.memberid(), self._epoch or NO_EPOCH, _Answer()
 
-        def request() -> None:
-            self._cluster.check_commit(name, epoch, transactional=False)
-            self._cluster.positions.commit(to)
+        def request() -> dict[int, KafkaError]:
+            refused = self._cluster.check_commit(name, epoch, to, transactional=False)
+            self._cluster.positions.commit({n: position for n, position in to.items() if n not in refused})
+            return refused
 
         self._wire.ask(request, box.put, lambda: box.is_wanted)
         began = self._process.now
@@ -187,23 +187,23 @@ class Consumer:
         if self._process.now - began > PROMPT_S or (error is not None and error.retriable()):
             self._cluster.tell(Withheld(self._process.name))
         if not box.is_there:
-            raise timed_out()
+            raise KafkaException(plain(KafkaError._TIMED_OUT))
         if error is not None:
             raise KafkaException(error)
-        return [Part(n, position) for n, (position, _) in to.items()]
+        refused: dict[int, KafkaError] = box.content
+        if len(refused) == len(to):
+            raise KafkaException(next(iter(refused.values())))
+        return [Part(n, position, refused.get(n)) for n, (position, _) in to.items()]
 
     def get_watermark_offsets(self, part: TopicPartition, *, cached: bool) -> tuple[int, int]:
-        del cached
-        log = self._cluster.request_log(part.partition)
-        return log.start, log.stable_end
+        assert cached
+        return self._fetcher.edges(part.partition)
 
     def consumer_group_metadata(self) -> GroupMetadata:
-        if not self._epoch:
-            raise RuntimeError("not a member")
-        return GroupMetadata(self._name, self._epoch)
+        return GroupMetadata(self.memberid(), self._epoch or NO_EPOCH)
 
     def memberid(self) -> str:
-        return self._name if self._epoch else ""
+        return self._name if self._epoch or self._names_itself else ""
 
     def close(self) -> None:
         """Give back what is assigned, leave, and be gone."""
@@ -221,20 +221,24 @@ class Consumer:
 
     # --- the group ------------------------------------------------------------------------------------------------------------------
 
-    def _join(self) -> None:
-        if not self._name:
-            self._joins += 1
+    def _enter(self) -> None:
+        """Begin a new membership."""
+        self._joins += 1
+        if not self._names_itself:
             self._name = f"{self._process.name}-{self._joins}"
-        self._is_joining = True
-        self._wanted = None
-        name, worker, epoch, owned = self._name, self._process.name, self._epoch, self._owned
+        self._join()
 
+    def _join(self) -> None:
+        self._is_joining = True
+        self._wanted, self._is_assigned = None, False
+        name, worker, epoch, owned = self._name, self._process.name, self._epoch, self._owned
+        joins = self._joins
         is_answered = False
 
         def answer(told: Told | None) -> None:
             nonlocal is_answered
             is_answered = True
-            self._process.after(self._process.latency(), self._joined, name, told)
+            self._process.after(self._process.latency(), self._joined, joins, told)
 
         self._asked += 1
         asked = self._asked
@@ -249,13 +253,19 @@ class Consumer:
 
         self._wire.ask(request, self._join_failed, is_open)
 
-    def _joined(self, name: str, told: Told | None) -> None:
-        if name != self._name or self._closed or not self._is_joining:
+    def _joined(self, joins: int, told: Told | None) -> None:
+        if joins != self._joins or self._closed or not self._is_joining:
+            return
+        if told is not None and told.partitions is None and not told.rejoin:
+            self._take(told)  # in, and the share is yet to come
             return
         self._is_joining = False
         if told is None:
             self._thrown_out()
+        elif told.rejoin:
+            self._join()
         else:
+            self._is_assigned = not self._names_itself
             self._take(told)
             self._beat_in(BEAT_S)
 
@@ -267,17 +277,21 @@ class Consumer:
     def _beat_in(self, delay_s: float) -> None:
         """The next heartbeat; there is one at a time."""
         self._beats += 1
-        self._process.after(delay_s, self._beat, self._name, self._beats)
+        self._process.after(delay_s, self._beat, self._joins, self._beats)
 
-    def _beat(self, name: str, number: int) -> None:
-        if self._closed or name != self._name or self._is_joining or self._is_lost or number != self._beats:
+    def _beat(self, joins: int, number: int) -> None:
+        if self._closed or joins != self._joins or self._is_joining or self._is_lost or number != self._beats:
             return
         owned = None if self._is_busy() else self._owned
-        epoch = self._epoch
-        self._wire.ask(lambda: self._cluster.group.beat(name, epoch, owned), lambda told: self._heard(name, told))
+        name, epoch = self._name, self._epoch
 
-    def _heard(self, name: str, told: Told | KafkaError) -> None:
-        if self._closed or name != self._name or self._is_joining:
+        def request() -> Told:
+            return self._cluster.group.beat(name, epoch, owned)
+
+        self._wire.ask(request, lambda told: self._heard(joins, told), lambda: joins == self._joins)
+
+    def _heard(self, joins: int, told: Told | KafkaError) -> None:
+        if self._closed or joins != self._joins or self._is_joining:
             return
         if isinstance(told, KafkaError):
             self._thrown_out()
@@ -301,20 +315,22 @@ class Consumer:
     def _thrown_out(self) -> None:
         """We are no member any more. Who owned something is told that it is lost, before we join again."""
         self._is_lost = True
-        self._wanted, self._must_revoke = None, False
+        self._wanted, self._must_revoke, self._is_assigned = None, False, False
         if not self._owned:
             self._recover()
 
     def _recover(self) -> None:
         self._is_lost = False
-        self._name, self._epoch = "", 0
+        self._epoch = 0
         self._news = True
-        self._join()
+        self._enter()
 
     # --- callbacks ------------------------------------------------------------------------------------------------------------------
 
     def _is_busy(self) -> bool:
-        return self._in_callback or self._is_lost or self._must_revoke or (self._wanted is not None and self._wanted != self._owned)
+        if self._in_callback or self._is_lost or self._must_revoke or self._is_assigned:
+            return True
+        return self._wanted is not None and self._wanted != self._owned
 
     def _serve(self) -> None:
         """Make the callbacks that are due."""
@@ -337,18 +353,19 @@ class Consumer:
 
     def _reconcile(self, callbacks: Callbacks) -> None:
         wanted = self._wanted or frozenset()
+        self._is_assigned = False
         gone, added = self._owned - wanted, wanted - self._owned
         if gone:
             self._call(callbacks.on_revoke, gone)
             self._owned -= gone
             if self._is_lost:
                 return
-        if added:
-            self._owned |= added
-            self._call(callbacks.on_assign, added)
+        # Told also where nothing came: after what went, and in each classic generation.
+        self._owned |= added
+        self._call(callbacks.on_assign, added)
         if self._is_lost:
             return
-        if self._cluster.setup.protocol == "consumer":
+        if self._names_itself:
             self._beat_in(0)
         elif gone:
             self._after_revoke()
@@ -368,72 +385,6 @@ class Consumer:
         if callback == self._callbacks.on_revoke and self._process.troubled_until < began:
             self._cluster.tell(HandedOver(self._process.name, self._process.now - began))
 
-    # --- fetching -------------------------------------------------------------------------------------------------------------------
-
-    def _fetch_from(self, partition: int, position: int, *, paused: bool = False) -> None:
-        self._versions += 1
-        self._fetching[partition] = Fetching(position, self._versions, next=position, paused=paused)
-        self._fetch(partition, self._versions)
-
-    def _fetch(self, partition: int, version: int) -> None:
-        fetching = self._fetching.get(partition)
-        if fetching is None or fetching.version != version or fetching.paused or fetching.asking or fetching.ahead >= AHEAD_MAX:
-            return
-        fetching.asking = True
-        fetching.asked = number = fetching.asked + 1
-        log, position, told_end = self._cluster.request_log(partition), fetching.next, fetching.told_end
-
-        def request() -> tuple[list[tuple[int, Entry]], int, bool] | None:
-            if position < log.start:
-                raise Refused(plain(KafkaError._AUTO_OFFSET_RESET))
-            found, after = log.read(position, FETCH_MAX)
-            at_end = after == log.stable_end
-            if not found and (not at_end or told_end == after):
-                log.on_more(lambda: self._process.after(self._process.latency(), self._fetch_again, partition, version))
-                return None
-            return found, after, at_end
-
-        self._wire.ask(request, lambda result: self._fetched(partition, version, number, result), lambda: fetching.asked == number)
-
-    def _fetch_again(self, partition: int, version: int) -> None:
-        fetching = self._fetching.get(partition)
-        if fetching is not None and fetching.version == version:
-            fetching.asking = False
-            self._fetch(partition, version)
-
-    def _fetched(
-        self, partition: int, version: int, number: int, result: tuple[list[tuple[int, Entry]], int, bool] | KafkaError | None
-    ) -> None:
-        fetching = self._fetching.get(partition)
-        if fetching is None or (fetching.version, fetching.asked) != (version, number) or result is None:
-            return
-        if isinstance(result, KafkaError):
-            self._queue.append(Fetched(partition, fetching.next, None, result.code(), version))
-            return
-        found, fetching.next, at_end = result
-        for offset, entry in found:
-            assert isinstance(entry.content, Record)
-            self._queue.append(Fetched(partition, offset, entry.content, 0, version))
-            fetching.ahead += 1
-        if at_end and fetching.told_end != fetching.next:
-            fetching.told_end = fetching.next
-            self._queue.append(Fetched(partition, fetching.next, None, KafkaError._PARTITION_EOF, version))
-        fetching.asking = False
-        self._fetch(partition, version)
-
-    def _pop(self) -> Fetched | None:
-        while self._queue:
-            message = self._queue.popleft()
-            fetching = self._fetching.get(message.at)
-            if fetching is None or fetching.version != message.version:
-                continue
-            if message.record is not None:
-                fetching.position = message.place + 1
-                fetching.ahead -= 1
-                self._fetch(message.at, message.version)
-            return message
-        return None
-
     def _ask_committed(self, box: _Answer) -> None:
         def answered(result: object) -> None:
             if not isinstance(result, KafkaError):
@@ -444,7 +395,7 @@ class Consumer:
         self._wire.ask(lambda: self._cluster.positions.stable(box.partitions), answered, lambda: box.is_wanted)
 
     def _has_reason(self) -> bool:
-        return bool(self._queue) or self._news or self._has_mail() or (self._is_busy() and not self._in_callback)
+        return self._fetcher.has_messages or self._news or self._has_mail() or (self._is_busy() and not self._in_callback)
 
     def _check(self) -> None:
         if not self._process.alive:

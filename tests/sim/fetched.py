@@ -57,7 +57,6 @@ class Fetching:
     version: int
     ahead: int = 0  # fetched and not returned
     next: int = 0  # what to fetch next
-    paused: bool = False
     asking: bool = False
     asked: int = 0  # number of the fetch under way: only its answer counts
     told_end: int = -1

@@ -35,6 +35,7 @@ class Member:
     epoch: int = 0
     given: frozenset[int] = frozenset()
     target: frozenset[int] = frozenset()
+    since: dict[int, int] = field(default_factory=dict)  # KIP-848: partition it was given -> its epoch then
     owned: frozenset[int] = frozenset()
     joined: bool = False
     answer: Callable[[Told | None], None] | None = None  # to a join that waits; None: you are no member
@@ -47,7 +48,7 @@ class Group(Protocol):
     def beat(self, name: str, epoch: int, owned: frozenset[int] | None) -> Told: ...
     def leave(self, name: str) -> None: ...
     def expire(self, worker: str) -> None: ...
-    def check(self, name: str, epoch: int, *, transactional: bool) -> None: ...
+    def check(self, name: str, epoch: int, partitions: frozenset[int], *, transactional: bool) -> dict[int, KafkaError]: ...
 
 
 @dataclass(slots=True)
@@ -120,6 +121,14 @@ class Membership:
             self.remove(name, asked=False)
 
 
+def is_nobody(membership: Membership, name: str, epoch: int, *, transactional: bool) -> bool:
+    """Say whether a commit is taken unchecked: from outside while there are no members, and transactional ones that name no member.
+
+    Older producers could not name one.
+    """
+    return epoch < 0 and (not membership.members or (transactional and not name))
+
+
 class ConsumerGroup:
     """KIP-848: `group.protocol=consumer`."""
 
@@ -149,6 +158,7 @@ class ConsumerGroup:
         others = [other.given for other in self.membership.members.values() if other is not member]
         member.given = keep | (member.target - frozenset().union(*others))
         member.epoch = self._epoch
+        member.since = {n: member.since.get(n, member.epoch) for n in member.given}
         return Told(member.epoch, member.given)
 
     def leave(self, name: str) -> None:
@@ -160,19 +170,31 @@ class ConsumerGroup:
         for name in [member.name for member in self.membership.members.values() if member.worker == worker]:
             self.membership.remove(name, asked=False)
 
-    def check(self, name: str, epoch: int, *, transactional: bool) -> None:
-        """May this member commit? Raises Refused."""
-        flagged = abortable if transactional else plain
+    def check(self, name: str, epoch: int, partitions: frozenset[int], *, transactional: bool) -> dict[int, KafkaError]:
+        """May this member commit? Gives the partitions for which its epoch is too old. Raises Refused.
+
+        With its present epoch it may for any partition; with an older one for those that it has had since then (Kafka 4.4).
+        """
+        if is_nobody(self.membership, name, epoch, transactional=transactional):
+            return {}
         member = self.membership.members.get(name)
         if member is None:
-            raise Refused(flagged(KafkaError.UNKNOWN_MEMBER_ID))
-        if member.epoch != epoch:
-            # The transactional request knows no such error: Kafka maps it.
-            raise Refused(flagged(KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH))
+            raise Refused(abortable(KafkaError.UNKNOWN_MEMBER_ID) if transactional else plain(KafkaError.UNKNOWN_MEMBER_ID))
+        # The transactional request knows no such error as a stale epoch: Kafka maps it.
+        code = KafkaError.ILLEGAL_GENERATION if transactional else KafkaError.STALE_MEMBER_EPOCH
+        if epoch > member.epoch:
+            raise Refused(abortable(code) if transactional else plain(code))
+        if epoch == member.epoch:
+            return {}
+        return {n: plain(code) for n in partitions if member.since.get(n, epoch + 1) > epoch}
 
     def _changed(self) -> None:
         self._epoch += 1
         self.membership.spread()
+
+
+# How long members of a new generation wait for their assignments: at most.
+ASSIGN_S = 0.05
 
 
 class ClassicGroup:
@@ -187,7 +209,7 @@ class ClassicGroup:
         self._cooperative = cooperative
         self._generation = 0
         self._preparing = False
-        self._completing_until = 0.0
+        self._is_completing = False
 
     def join(self, name: str, worker: str, epoch: int, owned: frozenset[int], answer: Callable[[Told | None], None]) -> None:
         """Ask for the next generation; answered when everybody has."""
@@ -216,15 +238,19 @@ class ClassicGroup:
         for name in [member.name for member in self.membership.members.values() if member.worker == worker]:
             self.membership.remove(name, asked=False)
 
-    def check(self, name: str, epoch: int, *, transactional: bool) -> None:
-        """May this member commit? Raises Refused."""
+    def check(self, name: str, epoch: int, partitions: frozenset[int], *, transactional: bool) -> dict[int, KafkaError]:
+        """May this member commit? If so for any partition. Raises Refused."""
+        del partitions
+        if is_nobody(self.membership, name, epoch, transactional=transactional):
+            return {}
         flagged = abortable if transactional else plain
         if name not in self.membership.members:
             raise Refused(flagged(KafkaError.UNKNOWN_MEMBER_ID))
         if epoch != self._generation:
             raise Refused(flagged(KafkaError.ILLEGAL_GENERATION))
-        if not transactional and self._schedule.now < self._completing_until:
+        if not transactional and self._is_completing and not self._preparing:
             raise Refused(plain(KafkaError.REBALANCE_IN_PROGRESS))
+        return {}
 
     def _changed(self) -> None:
         """Somebody went."""
@@ -241,7 +267,9 @@ class ClassicGroup:
         self._preparing = False
         self._generation += 1
         self.membership.spread()
-        self._completing_until = self._schedule.now + self._chance.uniform(0, 0.05)
+        # All know their generation, and wait for the assignment that one of them makes.
+        self._is_completing = True
+        assign_s = self._chance.uniform(0, ASSIGN_S)
         for member in list(members.values()):
             share = member.target
             if self._cooperative:
@@ -249,4 +277,15 @@ class ClassicGroup:
             member.given, member.epoch, member.heard = share, self._generation, self._schedule.now
             answer, member.answer = member.answer, None
             if answer is not None:
-                answer(Told(self._generation, share))
+                answer(Told(self._generation))
+                self._schedule.after(assign_s, self._assign, member, self._generation, answer)
+
+    def _assign(self, member: Member, generation: int, answer: Callable[[Told | None], None]) -> None:
+        """Tell a member its share, unless the next generation is on its way."""
+        if member.name not in self.membership.members:
+            answer(None)
+        elif self._preparing or generation != self._generation:
+            answer(Told(generation, rejoin=True))
+        else:
+            self._is_completing = False
+            answer(Told(generation, member.given))

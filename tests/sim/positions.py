@@ -51,6 +51,10 @@ class Positions:
         found = {n: self._now.get(n) for n in partitions}
         return {n: None if commit is None else (commit.position, commit.text) for n, commit in found.items()}
 
+    def forget(self) -> None:
+        """Be as a new group is."""
+        self._now.clear()
+
     def position(self, partition: int) -> int:
         """Where the group stands."""
         return self._now[partition].position

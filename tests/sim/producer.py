@@ -17,7 +17,7 @@ from dispatcher.core.record import Message
 from tests.guarantees.events import Withheld
 from tests.sim.cluster import PROMPT_S, REPLIES, Cluster, Wire
 from tests.sim.consumer import GroupMetadata
-from tests.sim.faults import abortable, fatal, plain, timed_out
+from tests.sim.faults import abortable, plain, retriable, timed_out
 from tests.sim.logs import Log
 from tests.sim.process import Killed, Process
 
@@ -37,11 +37,12 @@ class _Written:
 
 @dataclass(slots=True)
 class _Operation:
-    """A call on its way; it goes on when its caller has stopped waiting."""
+    """A call on its way; it goes on when its caller has stopped waiting, to be asked for again, unless it `is_left` behind."""
 
     what: str
     result: object = None
     has_ended: bool = False
+    is_left: bool = False
 
     def end(self, result: object) -> None:
         self.result, self.has_ended = result, True
@@ -66,6 +67,8 @@ class Producer:
         self._round = 0
         self._purged = False
         self._in_transaction = False
+        self._is_begun = False  # something of the transaction was sent
+        self._known: set[str] = set()  # topics of which the library knows the partitions
 
     # --- as the worker calls it -----------------------------------------------------------------------------------------------------
 
@@ -78,18 +81,25 @@ class Producer:
 
     def begin_transaction(self) -> None:
         self._check()
-        if self._operation is not None or self._in_transaction:
+        if self._operation is not None:
+            raise KafkaException(retriable(KafkaError._CONFLICT))
+        if self._in_transaction:
             raise KafkaException(plain(KafkaError._STATE))
         self._failed = None
         self._in_transaction = True
+        self._is_begun = False
 
     def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int, report: Report, headers: list[Any]) -> None:
-        self._check()
-        if self._name is not None and not self._in_transaction:
+        self._check(fatal_too=False)
+        if self._fatal is not None:
+            raise KafkaException(plain(KafkaError._FATAL))
+        if self._name is not None and (not self._in_transaction or self._failed is not None or self._operation is not None):
             raise KafkaException(plain(KafkaError._STATE))
         log = self._cluster.logs.get((topic, partition))
         if log is None:
-            raise KafkaException(plain(KafkaError._UNKNOWN_PARTITION))
+            self._refuse(topic, report)
+            return
+        self._known.add(topic)
         message = Message(topic, partition, key, value, tuple(headers))
         self._lanes.setdefault(log, deque()).append(_Written(message, report))
         self._process.after(self._process.latency(), self._send, log, self._round)
@@ -99,8 +109,9 @@ class Producer:
 
         def asked(operation: _Operation) -> None:
             assert group is not None
-            check = partial(self._cluster.check_commit, group.member, group.epoch, transactional=True)
+            check = partial(self._cluster.check_commit, group.member, group.epoch, to, transactional=True)
             name, epoch = self._name or "", self._epoch
+            self._is_begun = True
             self._ask_until_free(lambda: self._cluster.transactions.propose(name, epoch, to, check), operation)
 
         self._wait("send_offsets", asked, timeout)
@@ -137,17 +148,22 @@ class Producer:
 
     def _wait(self, what: str, start: Callable[[_Operation], None], timeout: float) -> Any:
         self._check()
+        operation = self._operation
+        if operation is not None and operation.what != what:
+            raise KafkaException(retriable(KafkaError._CONFLICT))
         if self._failed is not None and what not in {"abort", "init"}:
             raise KafkaException(self._failed)
-        operation = self._operation
         if operation is None:
+            if what != "init" and not self._in_transaction:
+                raise KafkaException(plain(KafkaError._STATE))
             operation = self._operation = _Operation(what)
             start(operation)
-        elif operation.what != what:
-            raise KafkaException(plain(KafkaError._CONFLICT))
         self._process.thread.wait(timeout, lambda: operation.has_ended)
         self.poll(0)
         if not operation.has_ended:
+            if what == "send_offsets":
+                # The only call that is not resumed: asked for again, it is sent again, and anything else may come instead.
+                operation.is_left, self._operation = True, None
             raise timed_out()
         self._operation = None
         if isinstance(operation.result, KafkaError):
@@ -164,13 +180,16 @@ class Producer:
     def _ask_until_free(self, request: Callable[[], object], operation: _Operation) -> None:
         """Ask; again while the coordinator is busy, or away."""
 
+        def is_open() -> bool:
+            return not self._purged and not operation.is_left
+
         def answered(result: object) -> None:
-            if isinstance(result, KafkaError) and result.retriable() and not self._purged:
+            if isinstance(result, KafkaError) and result.retriable() and is_open():
                 self._process.after(BUSY_S * (1 + self._process.chance.random()), self._ask_until_free, request, operation)
             else:
                 operation.end(result)
 
-        self._wire.ask(request, answered, lambda: not self._purged)
+        self._wire.ask(request, answered, is_open)
 
     def _commit(self, operation: _Operation) -> None:
         """Everything is delivered first."""
@@ -179,7 +198,7 @@ class Producer:
         elif self._undelivered():
             self._process.after(0.002, self._commit, operation)
         else:
-            self._ask_until_free(partial(self._cluster.transactions.end, self._name or "", self._epoch, commit=True), operation)
+            self._end(operation, commit=True)
 
     def _abort(self, operation: _Operation) -> None:
         """What waits is dropped; what is on its way is waited for, so that it does not come after the end."""
@@ -189,7 +208,14 @@ class Producer:
         if self._undelivered() and self._fatal is None:
             self._process.after(0.002, self._abort, operation)
         else:
-            self._ask_until_free(partial(self._cluster.transactions.end, self._name or "", self._epoch, commit=False), operation)
+            self._end(operation, commit=False)
+
+    def _end(self, operation: _Operation, *, commit: bool) -> None:
+        """Ask for the end of what was begun; of nothing, the coordinator knows nothing."""
+        if self._is_begun:
+            self._ask_until_free(partial(self._cluster.transactions.end, self._name or "", self._epoch, commit=commit), operation)
+        else:
+            operation.end(None)
 
     def _check(self, *, fatal_too: bool = True) -> None:
         if not self._process.alive:
@@ -202,6 +228,16 @@ class Producer:
     def _undelivered(self) -> int:
         return sum(len(lane) for lane in self._lanes.values())
 
+    def _refuse(self, topic: str, report: Report) -> None:
+        """There is no such partition: known at once, or only when the library has asked for the topic's partitions."""
+        error = plain(KafkaError._UNKNOWN_PARTITION)
+        if topic in self._known:
+            raise KafkaException(error)
+        self._known.add(topic)
+        self._reports.append(partial(report, error, None))
+        if self._name is not None:
+            self._failed = abortable(KafkaError._INCONSISTENT)
+
     def _drop(self) -> None:
         self._lanes.clear()
         self._sending.clear()
@@ -211,6 +247,7 @@ class Producer:
         lane = self._lanes.get(log)
         if not lane or log in self._sending or round_ != self._round:
             return
+        self._is_begun = True
         batch = [lane[i] for i in range(min(len(lane), self._process.chance.randint(1, BATCH_MAX)))]
         self._sending[log] = len(batch)
         messages = [written.message for written in batch]
@@ -243,7 +280,8 @@ class Producer:
         if error is not None and self._name is not None:
             self._note(error if error.fatal() else abortable(error.code()))
         if error is not None and error.fatal():
-            error = fatal(error.code())
+            # The library says of itself that it is fenced, and of the message what the broker said.
+            error = plain(KafkaError.INVALID_PRODUCER_EPOCH)
         lane = self._lanes[log]
         for written in batch:
             lane.popleft()

@@ -69,7 +69,7 @@ class Transactions:
             offset = log.append(message, writes=named.writes)
             named.messages.append((log, offset, message))
 
-    def propose(self, name: str, epoch: int, to: Mapping[int, To], check: Callable[[], None]) -> None:
+    def propose(self, name: str, epoch: int, to: Mapping[int, To], check: Callable[[], object]) -> None:
         """Put positions into the transaction, if the group lets them (`check`)."""
         named = self._ongoing(name, epoch)
         check()
