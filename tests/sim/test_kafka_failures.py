@@ -141,7 +141,7 @@ FAILURES = (
     Failure("B23 full buffers in a rebalance", STORM[:6], workers=2, manners=SLOW, fixed=fixed(lane_buffer_max_records=2)),
     Failure(
         "B24 a slow committer and a revocation",
-        (Fault(1.5, "slow", 0, 3), Fault(2.0, "join", 0, 1)),
+        (Fault(1.5, "slow", 0, 8), Fault(2.0, "join", 0, 1)),
         fixed=fixed(**TWICE),
         meets=("commit_failed",),
     ),

@@ -127,7 +127,7 @@ class Slowly:
         found: list[Fetched] = []
         while len(found) < most and (more := self._consume(consumer, 1, wait_s)):
             found += more
-            consumer._process.thread.wait(0.01)
+            consumer._process.thread.wait(0.05)
         return found
 
 
