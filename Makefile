@@ -101,6 +101,10 @@ soak: install-dev ## variants of the tests on a real broker that `make test` lea
 faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants
 	@env -u DISPATCHER_KAFKA__BOOTSTRAP_SERVERS $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
 
+.PHONY: newcomer
+newcomer: $(BIN)/python ## the README's commands from a fresh clone of what is committed, with an empty home: minutes
+	@$(BIN)/python -m tests.newcomer
+
 .PHONY: sim
 sim: install-dev ## the simulator: SEED=7 shows one world, SEEDS=3000 runs so many (default 50,000, ~10 min on two cores)
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))

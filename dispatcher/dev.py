@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.adapters.kafka.starts import init_topics
-from dispatcher.adapters.local_broker import ladder, started
-from dispatcher.adapters.local_broker.process import free_port, require_free
-from dispatcher.adapters.local_broker.properties import DEFAULT_PORT
-from dispatcher.errors import ConfigError
+from dispatcher.adapters.local_broker import ladder, started, usual_port
+from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.settings import KafkaSettings
 from dispatcher.stage.child import STOP_TIMEOUT_S, Child
 from dispatcher.stage.claim import claim
@@ -108,7 +106,7 @@ def _broker(wish: Wish, watch: Watch, order: ExitStack, say: Say) -> tuple[Kafka
     found = started(wish.folder, wish.port, say=say)
     if found is not None:
         return KafkaSettings(bootstrap_servers=found.up()), True
-    broker = ladder(wish.folder, _port(wish.port, say), say=say)
+    broker = ladder(wish.folder, usual_port(say) if wish.port is None else wish.port, say=say)
 
     def end() -> None:
         broker.down()
@@ -117,18 +115,6 @@ def _broker(wish: Wish, watch: Watch, order: ExitStack, say: Say) -> tuple[Kafka
     watch.broker(wish.folder)
     order.callback(end)
     return KafkaSettings(bootstrap_servers=broker.up()), False
-
-
-def _port(wanted: int | None, say: Say) -> int | None:
-    """Take the port that was asked for; Kafka's usual one or, where that is taken, a free one, when none was."""
-    if wanted is not None:
-        return wanted
-    try:
-        require_free(DEFAULT_PORT)
-    except ConfigError:
-        say(f"port {DEFAULT_PORT} is taken by another program: the broker gets a free one")
-        return 0
-    return DEFAULT_PORT
 
 
 def _tables(wish: Wish, upstream_url: str) -> Tables:

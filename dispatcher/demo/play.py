@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from dispatcher.adapters.kafka.starts import init_topics
-from dispatcher.adapters.local_broker import LocalBroker, MockBroker, ladder
+from dispatcher.adapters.local_broker import LocalBroker, MockBroker, ladder, started, usual_port
 from dispatcher.adapters.local_broker.mock import PARTITIONS as MOCK_PARTITIONS
 from dispatcher.demo import mock, scene
 from dispatcher.demo.awkward import awkward
@@ -127,7 +127,9 @@ def around(config: Path, *, broker_is_ours: bool) -> list[tuple[str, str]]:
 def _broker(folder: Path, show: Show, running: ExitStack) -> Where:
     """Find a broker. Where none can be run, a mock cluster takes its place, for as long as `running`."""
     show.step("a broker, by the first rung of the ladder that holds")
-    broker = ladder(folder, say=show.step)
+    found = started(folder, say=show.step)
+    # A new one stays, and the README goes on with it: on the usual port, if that can be had.
+    broker = found or ladder(folder, usual_port(show.step), say=show.step)
     if isinstance(broker, LocalBroker) and (lack := broker.lack()) is not None:
         show.warn(f"{lack.message}: this is librdkafka's mock cluster, which has no working transactions and shows no guarantee")
         show.warn(f"for the real thing {lack.hint}")

@@ -6,6 +6,7 @@ import gc
 import hashlib
 import http.server
 import os
+import socket
 import subprocess
 import sys
 import zipfile
@@ -18,10 +19,12 @@ from threading import Thread
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from dispatcher.adapters import local_broker
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
-from dispatcher.adapters.local_broker import Jars, LocalBroker, MockBroker, lacks_jvm, ladder, maven_central
+from dispatcher.adapters.local_broker import Jars, LocalBroker, MockBroker, lacks_jvm, ladder, maven_central, usual_port
 from dispatcher.adapters.local_broker.java import find_java
+from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from tests.brokers import tied
@@ -263,6 +266,21 @@ def test_wheels_are_asked_for_where_they_are_needed(tmp_path: Path, monkeypatch:
     assert not lacks_jvm(environ | {"DISPATCHER_KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1"})
     monkeypatch.setattr("dispatcher.adapters.local_broker.DockerBroker.available", lambda: True)
     assert not lacks_jvm(environ)
+
+
+def test_the_usual_port_is_taken_where_it_can_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program on it is said, and a free port is taken instead."""
+    said: list[str] = []
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(local_broker, "DEFAULT_PORT", stranger.getsockname()[1])
+        stranger.listen()
+        assert usual_port(said.append) == 0
+        assert len(said) == 1
+    free = free_port()
+    monkeypatch.setattr(local_broker, "DEFAULT_PORT", free)
+    assert usual_port(said.append) == free
+    assert len(said) == 1
 
 
 def test_the_wheel_stands_in_for_an_old_java(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from dispatcher.adapters.local_broker.docker import DockerBroker
 from dispatcher.adapters.local_broker.given import GivenBroker
 from dispatcher.adapters.local_broker.jars import Jars
 from dispatcher.adapters.local_broker.mock import MockBroker
-from dispatcher.adapters.local_broker.process import LocalBroker
+from dispatcher.adapters.local_broker.process import LocalBroker, require_free
+from dispatcher.adapters.local_broker.properties import DEFAULT_PORT
 from dispatcher.adapters.local_broker.status import Status
+from dispatcher.errors import ConfigError
 
 __all__ = [
     "GIVEN",
@@ -28,6 +30,7 @@ __all__ = [
     "lacks_jvm",
     "ladder",
     "started",
+    "usual_port",
 ]
 
 GIVEN = "DISPATCHER_KAFKA__BOOTSTRAP_SERVERS"
@@ -50,6 +53,16 @@ def ladder(directory: Path, port: int | None = 0, *, environ: Mapping[str, str] 
     if DockerBroker.available():
         return DockerBroker(directory, port, say=say)
     return LocalBroker(directory, port, environ=environ, say=say)
+
+
+def usual_port(say: Callable[[str], None]) -> int:
+    """Choose a new broker's port where nobody has: Kafka's usual one, or 0 (a free one) where another program has that."""
+    try:
+        require_free(DEFAULT_PORT)
+    except ConfigError:
+        say(f"port {DEFAULT_PORT} is taken by another program: the broker gets a free one")
+        return 0
+    return DEFAULT_PORT
 
 
 def lacks_jvm(environ: Mapping[str, str] = os.environ) -> bool:
