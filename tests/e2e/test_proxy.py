@@ -163,7 +163,8 @@ def test_connections_that_break_cost_no_partition(factory: SettingsFactory, way:
     """All connections of a worker are reset, again and again while it works: they are made anew. Nothing changes hands or is repeated."""
     with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
         replies = set_up.replies()
-        harmed = set_up.worker(broker=way.address).ready()
+        harmed = set_up.worker(broker=way.address)
+        eventually(lambda: harmed.live() == set(range(PARTITIONS)), what="the worker has all partitions")
         own = epochs_of(harmed)
         names: list[str] = []
         for round_ in range(5):
