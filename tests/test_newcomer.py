@@ -27,7 +27,7 @@ agents ──▶ requests
 ```
 make install && export PATH="$PWD:$PATH"     # one line
 dispatcher --config d.toml worker            # as many as you like
-dispatcher sample-upstream &
+dispatcher sample-upstream &                 # a model
 echo x | kcat -P \\
     -k a
 ```

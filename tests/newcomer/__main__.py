@@ -22,6 +22,8 @@ from tests.newcomer.terminal import Done, Terminal
 ROOT = Path(__file__).parents[2]
 # Whoever runs this runs that too, and it takes many minutes.
 ELSEWHERE = ("make test",)
+# How long the last request may wait for its reply.
+ANSWER_S = 60
 # What has to be on stdout, by how the command begins.
 PRINTS = {
     r"dispatcher broker up": r"^(localhost|127\.0\.0\.1):9092$",
@@ -80,16 +82,18 @@ def _clone(place: Path) -> tuple[Path, dict[str, str]]:
 def _readme(clone: Path, environ: dict[str, str], place: Path) -> None:
     scratch = place / "printed"
     scratch.mkdir()
-    with Terminal(clone, environ, scratch) as terminal:
-        try:
+    try:
+        with Terminal(clone, environ, scratch) as terminal:
             printed = ""
             for step in steps((clone / "README.md").read_text(encoding="utf-8")):
                 printed = _step(step, terminal, clone, printed)
+            _answered(terminal)
             for line, code in terminal.end_staying():
                 if code != 0:
                     raise Failed(f"`{line}` ended with exit code {code} at Ctrl-C")
-        finally:
-            terminal.type(".venv/bin/dispatcher broker down")
+    finally:
+        if (command := clone / ".venv/bin/dispatcher").exists():
+            subprocess.run([command, "broker", "down"], cwd=clone, env=environ, stdout=subprocess.DEVNULL, check=False)
 
 
 def _step(step: Step, terminal: Terminal, clone: Path, printed: str) -> str:
@@ -112,6 +116,18 @@ def _step(step: Step, terminal: Terminal, clone: Path, printed: str) -> str:
         terminal.leave_running(step.line)
         return printed
     return printed + _typed(step, terminal)
+
+
+def _answered(terminal: Terminal) -> None:
+    """See that every request of the page gets its reply, by whatever client it was sent."""
+    end = time.monotonic() + ANSWER_S
+    while True:
+        sent, replied = (terminal.type(f"dispatcher {topic} -o start -e --json").out.splitlines() for topic in ("requests", "replies"))
+        if sent and len(sent) == len(replied) and all('"ok"' in line for line in replied):
+            _say(f"{len(sent)} requests, and as many replies")
+            return
+        if time.monotonic() > end:
+            raise Failed(f"{len(sent)} requests have {len(replied)} replies:\n  " + "\n  ".join(replied))
 
 
 def _typed(step: Typed, terminal: Terminal) -> str:

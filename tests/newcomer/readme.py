@@ -12,6 +12,8 @@ _SHELLS = frozenset({"", "sh", "bash", "console"})
 _PROGRAMS = re.compile(r"(make|dispatcher|export|echo|kcat|git|cd|python3?|pip|node|npm|mvn|curl)\b")
 # Commands that stay: a person gives each a terminal of its own.
 _STAYING = re.compile(r"(^|\s)dispatcher(\s+--?\S+(\s+\S+\.toml)?)*\s+(worker|dev|sample-upstream|gateway|status --serve)(\s|$)")
+# The ampersand of such a command, and a remark behind it.
+_BEHIND = re.compile(r"\s*(?<!&)&\s*(#.*)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def _of(language: str, body: str) -> Iterator[Step]:
         for line in body.replace("\\\n", " ").splitlines():
             command = line.removeprefix("$ ").strip()
             if command and not command.startswith("#"):
-                yield Typed(command.removesuffix("&").rstrip(), bool(_STAYING.search(_uncommented(command))))
+                yield Typed(_BEHIND.sub("", command), bool(_STAYING.search(_uncommented(command))))
 
 
 def _uncommented(command: str) -> str:
