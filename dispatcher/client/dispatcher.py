@@ -239,6 +239,7 @@ class Dispatcher:
         return request.submission(stamp(request_id=request.request_id), self._reply_to)
 
     def _send(self, submission: Submission) -> tuple[Parcel, asyncio.Future[Outcome]]:
+        self._open()
         loop = asyncio.get_running_loop()
         acknowledged: asyncio.Future[Outcome] = loop.create_future()
         return self._sender.send(submission, partial(_tell, loop, acknowledged)), acknowledged
@@ -296,8 +297,13 @@ class Dispatcher:
     def _late(self, progress: _Progress, timeout_s: float) -> DispatcherError:
         """Say what is known of an ask whose time is over."""
         if progress.receipt is not None:
-            text = f"no reply to request {progress.request_id} within {timeout_s:g} s"
-            return AskTimeout(text, "it will be answered: wait for it with this id or its receipt", receipt=progress.receipt)
+            text, hint = (
+                f"no reply to request {progress.request_id} within {timeout_s:g} s",
+                "it will be answered: wait for it with its receipt",
+            )
+            if self._reply_topic is not None:
+                hint += f"; workers whose topics.reply_topics lacks {self._reply_topic} answer in {self._settings.topics.replies}"
+            return AskTimeout(text, hint, receipt=progress.receipt)
         if progress.parcel is not None and not progress.parcel.withdraw():
             return self._unknown(progress.request_id)
         if not progress.has_turn:

@@ -84,9 +84,12 @@ class Listener:
         self._inquiry = inquiry
         self._ear = _Ear(settings, self._fault)
         self._readings: dict[Place, _Reading] = {}
+        self._closed = False
 
     async def watch(self, name: str, places: Iterable[Place]) -> Watch:
         """Wait for a name from now on. Once this returns nothing that comes is missed; `release` ends it. Errors as `Inquiry` has them."""
+        if self._closed:
+            raise closed()
         found: asyncio.Future[Record] = self._loop.create_future()
         made = Watch(name, tuple(places), found, lambda record: self._tell(found, record))
         self._ear.put(_Await(made))
@@ -124,6 +127,7 @@ class Listener:
 
     async def close(self) -> None:
         """End the thread; open watches end with an error."""
+        self._closed = True
         for reading in self._readings.values():
             reading.captured.cancel()
             if reading.timer is not None:

@@ -190,4 +190,6 @@ async def test_closing_ends_those_who_wait(ends: Ends) -> None:
     for open_ in (watch.found, waiting):
         with pytest.raises(DispatcherError, match="closed"):
             await open_
+    with pytest.raises(DispatcherError, match="closed"):
+        await made.watch("c", [P0])
     assert Tail.made.closed

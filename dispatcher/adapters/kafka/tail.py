@@ -8,7 +8,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
-from dispatcher.adapters.kafka.log import no_topic
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.record import Record
 from dispatcher.errors import DispatcherError
@@ -24,7 +23,15 @@ BATCH_MAX = 500
 # Looking up where a partition begins, after its next record was gone: rare, and the others wait meanwhile.
 LOOK_S = 3.0
 
-_GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_ID})
+_PASSING = frozenset(
+    {
+        KafkaError._PARTITION_EOF,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+)
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
@@ -37,7 +44,11 @@ class Batch:
 
 
 class Tail:
-    """A groupless read_committed consumer. Owned by one thread. A broker that is away is waited for without an end."""
+    """A groupless read_committed consumer. Owned by one thread.
+
+    A broker that is away is waited for without an end, and so is a partition that Kafka does not know: a broker that has just been started
+    knows none for a moment.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._complaints = Complaints(settings)
@@ -74,12 +85,10 @@ class Tail:
             batch.records.append(record_of(message))
             return
         topic, number = message.topic(), message.partition()
-        if topic is None or number is None or error.code() == KafkaError._PARTITION_EOF:
+        if topic is None or number is None or error.code() in _PASSING:
             return
         if error.code() in _LOST:
             self._lost.add((topic, number))
-        elif error.code() in _GONE:
-            batch.faults[topic, number] = no_topic(topic)
         elif error.fatal() or not error.retriable():
             batch.faults[topic, number] = self._complaints.explain(error, f"reading {topic}")
 
