@@ -138,8 +138,10 @@ def _ask(options: Options, count: int) -> None:
     if options.yes:
         return
     if not sys.stdin.isatty():
-        raise RefusedError(f"this calls {count} requests again, and nobody was asked", "add -y to do it")
-    answer = typer.prompt(f"This calls {count} requests again. Type their number to do it", default="", show_default=False, err=True)
+        raise RefusedError(f"this calls {_counted(count, 'request')} again, and nobody was asked", "add -y to do it")
+    answer = typer.prompt(
+        f"This calls {_counted(count, 'request')} again. Type their number to do it", default="", show_default=False, err=True
+    )
     if answer.strip() != str(count):
         raise RefusedError("nothing was done: the number was another one", f"type {count}, or add -y")
 
@@ -198,7 +200,7 @@ def _show(overview: Overview, options: Options, *, as_data: bool) -> None:
 def _lines(overview: Overview) -> Iterator[str]:
     """Write an overview for people."""
     more = "" if overview.keys_are_all else "more than "
-    yield f"{overview.plan.requests} requests of {more}{overview.keys} keys in {overview.topic}"
+    yield f"{_counted(overview.plan.requests, 'request')} of {more}{_counted(overview.keys, 'key')} in {overview.topic}"
     if overview.top_keys:
         yield "most: " + ", ".join(f"{word(key)} ({count})" for key, count in overview.top_keys)
     rows = [("PARTITION", "FROM", "TO", "REQUESTS", "QUEUED BEFORE THEM")]
@@ -213,6 +215,10 @@ def _lines(overview: Overview) -> Iterator[str]:
     if overview.skipped:
         yield "left out: " + ", ".join(f"{count} {LEFT_OUT.get(why, why)}" for why, count in sorted(overview.skipped.items()))
     yield from (_gap(gap) for gap in overview.gaps)
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _gap(gap: Gap) -> str:

@@ -206,7 +206,7 @@ def test_a_plan_counts_and_writes_nothing(made: Settings, cli: Cli) -> None:
     assert {"from": 0, "to": end, "queued": end}.items() <= plan["partitions"][number].items()
     assert 8 == decode(plan["plan"]).requests
     text = cli("replay", "-o", "start:end", "-k", "doc:0")
-    assert "4 requests of 1 keys in " in text.stdout
+    assert "4 requests of 1 key in " in text.stdout
     assert "left out: 2 malformed, 2 that are replays themselves\n" in text.stdout
     assert re.search(rf"\n{number} +0 +{end} +4 +{end}\n", text.stdout)
     assert re.search(r"nothing was called; this very set: dispatcher -b \S+ replay --plan \S+ --execute\n$", text.stdout)
