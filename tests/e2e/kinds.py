@@ -19,6 +19,8 @@ IN_KIND = ("correlation_id", b"\xff")
 # What a sender may put beside the reserved headers; a dead letter must give all of it back.
 BEFORE: tuple[Header, ...] = (("x-twice", b"1"), ("x-none", None), ("x-bytes", b"\xff\x00\xfe"))
 BEHIND: tuple[Header, ...] = (("x-empty", b""), ("x-twice", b"2"), ("x-ü", b"3"), ("", b"4"))
+# As many and as large as no sane sender writes them; names come again and again.
+MANY: tuple[Header, ...] = (*((f"x-{n % 7}", b"%d" % n) for n in range(1000)), ("x-large", b"h" * 100_000), ("x-0", None))
 KeyOf = Literal["here", "elsewhere"]
 KEY_MAX_BYTES, CORRELATION_MAX_BYTES, ID_MAX = 1024, 4096, 200
 
@@ -161,6 +163,7 @@ def _headers() -> list[Kind]:
         kind("reply_to that is not listed", "reply_topic_forbidden", ("reply_to", b"\xff\xff")),
         kind("reply partition that does not exist", "reply_topic_forbidden", ("kafka_replyPartition", (10_000).to_bytes(4, "big"))),
         kind("negative reply partition", "reply_topic_forbidden", ("kafka_replyPartition", b"\xff\xff\xff\xff")),
+        Kind("a thousand headers and a tombstone", "malformed", None, MANY),
         kind("reply partition of three bytes", "malformed", ("kafka_replyPartition", b"\0\0\0")),
         Kind(
             "unreadable header name",
@@ -186,6 +189,7 @@ def _only_looks_wrong() -> list[Kind]:
             echoed=(ECHOED, ("correlation_id", b"\xff")),
         ),
         Kind("only looks wrong: content type", None, GOOD, (("content-type", b"application/cloudevents+json; charset=utf-8"),)),
+        Kind("only looks wrong: a thousand headers", None, GOOD, MANY),
         Kind("only looks wrong: no headers", None, GOOD, echoed=(), raw=()),
     ]
 

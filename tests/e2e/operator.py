@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -63,9 +63,14 @@ def exists(admin: AdminClient, name: str) -> bool:
 
 def limit(settings: Settings, name: str, max_message_bytes: int) -> None:
     """Change a topic's largest batch."""
+    configure(settings, name, {"max.message.bytes": str(max_message_bytes)})
+
+
+def configure(settings: Settings, name: str, config: Mapping[str, str]) -> None:
+    """Change a topic's configuration."""
     admin = connected(settings)
-    entry = ConfigEntry("max.message.bytes", str(max_message_bytes), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
+    entries = [ConfigEntry(what, to, incremental_operation=AlterConfigOpType.SET) for what, to in config.items()]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=entries)
     admin.incremental_alter_configs([resource])[resource].result(timeout=15)
 
 

@@ -10,9 +10,18 @@ RawHeaders = tuple[tuple[bytes, bytes | None], ...]
 _PRODUCE, _VERSION, _TIMEOUT_S = 0, 8, 10
 
 
-def produce(bootstrap: str, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: RawHeaders) -> int:
-    """Write one record through the only broker of a test run; returns its offset."""
-    batch = _batch(_record(key, value, headers), int(time.time() * 1000))
+def produce(
+    bootstrap: str,
+    topic: str,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: RawHeaders,
+    *,
+    timestamp_ms: int | None = None,
+) -> int:
+    """Write one record through the only broker of a test run; returns its offset. `timestamp_ms`: since 1970, -1 for none; now if None."""
+    batch = _batch(_record(key, value, headers), int(time.time() * 1000) if timestamp_ms is None else timestamp_ms)
     part = struct.pack(">ii", partition, len(batch)) + batch
     body = struct.pack(">hhi", -1, -1, _TIMEOUT_S * 1000) + struct.pack(">i", 1) + _text(topic) + struct.pack(">i", 1) + part
     head = struct.pack(">hhi", _PRODUCE, _VERSION, 1) + _text("raw")
