@@ -52,10 +52,11 @@ SETTLE_S = 10.0
 
 @dataclass(slots=True)
 class _Progress:
-    """How far an ask has come: what can be said when its time is over."""
+    """How far an ask or a wait has come: what can be said when its time is over."""
 
     request_id: str
     has_turn: bool = False
+    listens: bool = False
     parcel: Parcel | None = None
     receipt: Receipt | None = None
 
@@ -189,15 +190,20 @@ class Dispatcher:
         """Return the reply to a request that somebody submitted: by its receipt, its id, or its position `topic/partition/offset[@id]`.
 
         A receipt is the best: it names one partition and a time. An id is looked for in all partitions, a UUIDv7 from ten minutes before it
-        was made. `WaitTimeout` after `timeout` seconds; `ReplyGone` where the request is settled and its reply is not there any more.
+        was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds `WaitTimeout`, or
+        `BrokerError` where Kafka was out of reach all the time.
         """
         wanted = sought(receipt)
         if wanted.request is not None:
             refuse_own_lane(*wanted.request)
+        progress = _Progress(wanted.name)
         try:
             async with asyncio.timeout(timeout), self._turns.turn():
-                return Reply.of(await self._found(wanted))
+                progress.has_turn = True
+                return Reply.of(await self._found(wanted, progress))
         except TimeoutError:
+            if progress.has_turn and not progress.listens:
+                raise self._inquiry.unreachable() from None
             raise WaitTimeout(f"no reply to request {wanted.name} within {timeout:g} s", "wait again, or look where it stands") from None
 
     def replies(
@@ -287,7 +293,7 @@ class Dispatcher:
                 if progress.receipt.partition != partition:
                     # The request topic has grown under us: the reply stands elsewhere, perhaps already.
                     self._counts.clear()
-                    return Reply.of(await self._found(sought(progress.receipt)))
+                    return Reply.of(await self._found(sought(progress.receipt), progress))
             return Reply.of(await watch.found)
         finally:
             listener.release(watch)
@@ -314,11 +320,12 @@ class Dispatcher:
 
     # --- waiting ------------------------------------------------------------------------------------------------------------------------
 
-    async def _found(self, wanted: Sought) -> Record:
+    async def _found(self, wanted: Sought, progress: _Progress) -> Record:
         """Listen from now on, and search what stands there already."""
         listener = self._open()
         topic, numbers = await self._where(wanted)
         watch = await listener.watch(wanted.name, [(topic, number) for number in numbers])
+        progress.listens = True
         backlog = Backlog(self._settings, wanted, topic, numbers)
         searched = asyncio.create_task(backlog.search())
         first: set[asyncio.Future[Any]] = {watch.found, searched}

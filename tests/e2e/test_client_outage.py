@@ -1,0 +1,160 @@
+"""The Python client when Kafka is away, and when very much is open at once. The worker's own way to Kafka is not harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher import AskTimeout, BrokerError, Call, Dispatcher, Settings, SubmitUnknown, SyncDispatcher, WaitTimeout
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.local_broker import LocalBroker
+from dispatcher.adapters.local_broker.process import free_port
+from tests.brokers import second_door, tied
+from tests.e2e.proxy import Proxy, proxy
+from tests.e2e.stage import Stage, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually_async
+
+pytestmark = pytest.mark.faults
+
+WITHIN_S = 60
+ECHO = Call.http("sample", "POST", "/echo", json={"n": 1})
+# Of 64 KiB each: far more than a client may hold on to.
+BODY = b'"' + b"x" * 65_536 + b'"'
+OPEN = 1000
+HELD_MAX_BYTES = 24 * 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def door(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Proxy]]:
+    """Run a broker of this module's own, and the proxy before its second listener (`kafka` marks the test as one that needs a broker)."""
+    port, inside = free_port(), free_port()
+    with proxy() as way:
+        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
+        with tied(broker):
+            way.open(inside)
+            yield broker, way
+
+
+@pytest.fixture
+def way(door: tuple[LocalBroker, Proxy]) -> Iterator[Proxy]:
+    """The proxy; whole again after the test."""
+    yield door[1]
+    door[1].heal()
+
+
+@pytest.fixture
+def on(door: tuple[LocalBroker, Proxy], prefix: str, tmp_path: Path) -> Iterator[Stage]:
+    """Set a stage on the broker itself, without a worker yet."""
+    with stage(SettingsFactory(str(door[0].status().bootstrap), prefix), tmp_path, partitions=2) as made:
+        yield made
+
+
+def through(way: Proxy, on: Stage) -> Settings:
+    """Give settings by which a client comes through the proxy."""
+    kafka = on.settings.kafka.model_copy(update={"bootstrap_servers": way.address})
+    return on.settings.model_copy(update={"kafka": kafka})
+
+
+async def test_a_client_ends_in_time_while_kafka_is_away_and_goes_on_by_itself(on: Stage, way: Proxy) -> None:
+    """Row 3: exit 3 where nothing was sent, 4 where something may have been; an ask that was open gets its reply; then all is as before.
+
+    A request whose acknowledgement was lost may be submitted again under its id.
+    """
+    on.worker().ready()
+    slow = Call.http("sample", "POST", "/echo?latency_ms=2000", json={"n": 2})
+    async with Dispatcher(through(way, on), ack_timeout_s=3) as warm, Dispatcher(through(way, on)) as cold:
+        open_ = asyncio.create_task(warm.ask(slow, key="doc:1", timeout=4 * WITHIN_S))
+        late = asyncio.create_task(warm.ask(slow, key="doc:1", timeout=3.5))
+        await eventually_async(lambda: sum(on.positions()[1].values()) == 2, WITHIN_S, "both stand there")
+        await warm.submit(ECHO, key="doc:1")
+        way.cut()
+        for client, kind, code in ((warm, SubmitUnknown, 4), (cold, BrokerError, 3)):
+            with pytest.raises(kind) as away:
+                await client.ask(ECHO, key="doc:1", timeout=1)
+            assert away.value.exit_code == code
+        with pytest.raises(SubmitUnknown) as unknown:
+            await warm.submit(ECHO, key="doc:1", request_id="unsure")
+        assert (unknown.value.request_id, unknown.value.exit_code) == ("unsure", 4)
+        with pytest.raises(BrokerError, match="cannot reach Kafka"):
+            await cold.wait("unsure", timeout=1)
+        with pytest.raises(AskTimeout) as missed:
+            await late
+        way.heal()
+        assert (await open_).json() == {"n": 2}
+        assert (await warm.wait(missed.value.receipt, timeout=WITHIN_S)).json() == {"n": 2}
+        await warm.submit(ECHO, key="doc:1", request_id="unsure")
+        assert (await cold.wait("unsure", timeout=WITHIN_S)).ok
+        for client in (warm, cold):
+            assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+
+
+@pytest.mark.parametrize("kind", ["refused", "silent"])
+def test_an_address_without_kafka_ends_in_time(way: Proxy, on: Stage, kind: str) -> None:
+    """A port that refuses, and one that accepts and never answers: exit 3 when the time is over, for each verb, and nothing secret is told."""
+    if kind == "refused":
+        way.cut()
+    else:
+        way.half_open()
+    settings = through(way, on)
+    given = settings.model_dump() | {"kafka": {"bootstrap_servers": way.address, "properties": {"sasl.password": "canary"}}}
+    with SyncDispatcher(Settings.model_validate(given)) as client:
+        with pytest.raises(BrokerError, match="cannot reach Kafka") as asked:
+            client.ask(ECHO, key="doc:1", timeout=1)
+        with pytest.raises(BrokerError, match="cannot reach Kafka") as waited:
+            client.wait("x", timeout=1)
+        assert "canary" not in f"{asked.value!s} {asked.value!r} {waited.value!s} {client!r}"
+
+
+@pytest.mark.soak
+async def test_a_client_outlives_the_broker(on: Stage, door: tuple[LocalBroker, Proxy]) -> None:
+    """Killed and started again while replies are awaited: they come, and the next ask is as any other."""
+    on.worker().ready()
+    slow = Call.http("sample", "POST", "/echo?latency_ms=3000", json={"n": 3})
+    async with Dispatcher(on.settings) as client:
+        await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)
+        open_ = [asyncio.create_task(client.ask(slow, key=key, timeout=4 * WITHIN_S)) for key in ("doc:1", "doc:2", "doc:3")]
+        await eventually_async(lambda: len(on.calls()) > 1, WITHIN_S, "a call is in hand")
+        await asyncio.to_thread(door[0].down, 0)
+        await asyncio.to_thread(door[0].up)
+        assert [reply.json() for reply in await asyncio.gather(*open_)] == [{"n": 3}] * 3
+        assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+
+
+async def test_a_thousand_open_asks_keep_a_thousand_ids(on: Stage) -> None:
+    """64 MB of requests are open and answers to others go by: what is held is a fraction. One more waits for its turn."""
+    async with Dispatcher(on.settings) as client:
+        tracemalloc.start()
+        try:
+            tasks = [asyncio.create_task(_ask(client, number)) for number in range(OPEN)]
+            await eventually_async(lambda: sum(on.positions()[1].values()) == OPEN, 2 * WITHIN_S, "all stand there")
+            with pytest.raises(WaitTimeout, match="nothing was sent"):
+                await client.ask(ECHO, key="doc:1", timeout=0.1)
+            await asyncio.to_thread(_flood, on.settings)
+            await eventually_async(lambda: tracemalloc.get_traced_memory()[0] < HELD_MAX_BYTES, WITHIN_S, "little is held")
+        finally:
+            tracemalloc.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _ask(client: Dispatcher, number: int) -> None:
+    call = Call.http("sample", "POST", "/echo", content=BODY[:-1] + b'%d"' % number, headers={"content-type": "application/json"})
+    work = client.ask(call, key=f"doc:{number}", timeout=10 * WITHIN_S)
+    del call
+    await work
+
+
+def _flood(settings: Settings) -> None:
+    """Write replies that nobody here waits for, more than a client could hold."""
+    producer = clients.producer(settings)
+    for number in range(OPEN):
+        name = b"other-%d" % number
+        producer.produce(settings.topics.replies, BODY, b"k", partition=number % 2, headers=[("ce_causationid", name)])
+        producer.poll(0)
+    assert producer.flush(WITHIN_S) == 0
