@@ -1,0 +1,84 @@
+"""What Kafka can take from a worker while it works: its place in the group, its topic; and what it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import operator
+from tests.e2e.stage import Process, Stage, assert_all_is_well, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CANNOT = 3
+
+
+def _words(ended: Process) -> str:
+    """Wait for its end; give its last words, a sentence and a hint."""
+    assert ended.wait() == CANNOT, ended.text()
+    assert "Traceback" not in ended.text()
+    words = [line for line in ended.text().splitlines() if not line.startswith("{")]
+    assert ["error", "hint"] == [line.partition(":")[0] for line in words], words
+    return "\n".join(words)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
+def test_a_call_longer_than_the_poll_interval_costs_no_membership(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """The poller never waits for a call: the partition is not lost, the call is made once, and the next one follows it."""
+    interval_s = 11.6  # the least that the settings allow for
+    with stage(settings, tmp_path, partitions=1) as set_up:
+        replies = set_up.replies()
+        running = set_up.worker(protocol=protocol, drain_s=0.5, transaction_timeout_s=1, max_poll_interval_s=interval_s).ready()
+        names = set_up.submit(["doc:1"], f"/echo?latency_ms={interval_s * 1000 + 1500:.0f}", prefix="long") + set_up.submit(["doc:1"])
+        records = replies.await_count(2)
+        assert_all_is_well(set_up, names, records)
+        assert ["long-0", "r-0"] == [call["id"] for call in set_up.calls()]
+        assert not running.events("lost") + running.events("revoked")
+        assert 1 == len(running.events("live"))
+
+
+class Namesake(Process):
+    """A worker that calls itself the same member as another one."""
+
+    def __init__(self, set_up: Stage, name: str, protocol: str) -> None:
+        config = set_up.folder / f"{name}.json.toml"
+        config.write_text(set_up._config(None, {"slot": f"{set_up.settings.topics.prefix}-{name}", "http_port": 0, "protocol": protocol}))
+        super().__init__(name, ["-m", "tests.e2e.namesake", "same", str(config)], set_up.folder)
+
+
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+def test_two_members_of_one_name_are_not_two_that_live(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """Kafka ends one of them for good: it says so and exits, instead of idling alive; the other one does all the work once."""
+    with stage(settings, tmp_path, latency_ms=5, partitions=2) as set_up:
+        replies = set_up.replies()
+        names = set_up.submit([f"doc:{n}" for n in range(100)])
+        first = Namesake(set_up, "first", protocol)
+        second = None
+        try:
+            replies.await_count(10)
+            second = Namesake(set_up, "second", protocol)
+            eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
+            ended = first if first.popen.poll() is not None else second
+            assert "Kafka ended this worker's membership" in _words(ended)
+            assert [event for event in ended.events("kafka_client") if "nstance" in event["message"]], "the log says why"
+            replies.await_count(len(names))
+            assert_all_is_well(set_up, names, replies.records)
+        finally:
+            for one in (first, second):
+                if one is not None:
+                    one.close()
+
+
+def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Positions of the old topic mean nothing in the new one: exit 3 with what is wrong, instead of silence."""
+    with stage(settings, tmp_path, partitions=1) as set_up:
+        topics, replies = set_up.settings.topics, set_up.replies()
+        running = set_up.worker().ready()
+        set_up.submit(["doc:1"])
+        replies.await_count(1)
+        eventually(lambda: len({tuple(part.items()) for part in set_up.positions()}) == 1, what="committed == end")
+        admin = operator.connected(set_up.settings)
+        operator.delete(admin, topics.requests)
+        operator.create(admin, topics.requests, 1)
+        assert "is not in the log" in _words(running)

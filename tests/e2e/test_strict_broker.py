@@ -1,0 +1,94 @@
+"""A broker that forgets a producer which is quiet for a moment, and that an operator can tell who may do what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+
+from dispatcher.adapters.local_broker import LocalBroker
+from tests.brokers import tied
+from tests.e2e import operator
+from tests.e2e.stage import Stage, assert_all_is_well, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CANNOT = 3
+FORGETS_MS = 1000
+STRICT = {
+    # A week and an hour by default.
+    "transactional.id.expiration.ms": str(FORGETS_MS),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "300",
+    # A day and ten minutes by default.
+    "producer.id.expiration.ms": str(FORGETS_MS),
+    "producer.id.expiration.check.interval.ms": "300",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def strict(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run it (asking for `kafka` marks the tests as ones that need a broker)."""
+    with tied(LocalBroker(tmp_path_factory.mktemp("strict"), extra=STRICT)) as bootstrap:
+        yield bootstrap
+
+
+def _after_a_pause(set_up: Stage, names: list[str]) -> None:
+    """Be quiet for longer than the broker remembers, then send one request more."""
+    began = time.monotonic()
+    eventually(lambda: time.monotonic() - began > 2.5 * FORGETS_MS / 1000, what="the pause is over")
+    names += set_up.submit(["doc:1"], prefix=f"pause{len(names)}")
+
+
+def test_a_transactional_id_that_expired_is_made_anew(strict: str, tmp_path: Path, prefix: str) -> None:
+    """The broker has forgotten the id, and refuses it: a new producer publishes what was ready, once, without a second call."""
+    with stage(SettingsFactory(strict, prefix), tmp_path, partitions=1) as set_up:
+        replies, names = set_up.replies(), set_up.submit(["doc:1"])
+        running = set_up.worker().ready()
+        while not (refused := [event["error_type"] for event in running.events("publish_failed")]):
+            replies.await_count(len(names))
+            _after_a_pause(set_up, names)
+            assert len(names) < 12, "the broker forgets nothing"
+        print("the broker said", refused)
+        assert set(refused) & {"INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_PRODUCER_ID", "INVALID_TXN_STATE", "_FENCED"}, refused
+        names += set_up.submit(["doc:1"] * 20, prefix="later")
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        assert len(names) == set_up.witness()["calls"]
+        assert running.popen.poll() is None
+
+
+def test_a_producer_id_that_expired_loses_nothing_at_least_once(strict: str, tmp_path: Path, prefix: str) -> None:
+    """Three pauses, each longer than the broker remembers an idempotent producer: one reply each."""
+    factory = SettingsFactory(strict, prefix)
+    with stage(factory, tmp_path, partitions=1, worker={"publishing": "at_least_once"}) as set_up:
+        replies, names = set_up.replies(), set_up.submit(["doc:1"])
+        set_up.worker().ready()
+        for _ in range(3):
+            replies.await_count(len(names))
+            _after_a_pause(set_up, names)
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        assert len(names) == set_up.witness()["calls"]
+
+
+def test_a_right_that_is_taken_away_ends_the_worker(strict: str, tmp_path: Path, prefix: str) -> None:
+    """The request topic may not be read any more: exit 3, and the error is called by its name."""
+    with stage(SettingsFactory(strict, prefix), tmp_path, partitions=1) as set_up:
+        replies = set_up.replies()
+        running = set_up.worker().ready()
+        set_up.submit(["doc:1"])
+        replies.await_count(1)
+        requests, somebody = set_up.settings.topics.requests, ("User:somebody", "*")
+        others = AclBinding(
+            ResourceType.TOPIC, requests, ResourcePatternType.LITERAL, *somebody, AclOperation.READ, AclPermissionType.ALLOW
+        )
+        admin = operator.connected(set_up.settings)
+        admin.create_acls([others])[others].result(timeout=15)
+        assert CANNOT == running.wait(), running.text()
+        assert "AUTHORIZATION_FAILED" in running.text().splitlines()[-2]
