@@ -95,7 +95,7 @@ async def test_a_client_ends_in_time_while_kafka_is_away_and_goes_on_by_itself(o
 
 @pytest.mark.parametrize("kind", ["refused", "silent"])
 def test_an_address_without_kafka_ends_in_time(way: Proxy, on: Stage, kind: str) -> None:
-    """A port that refuses, and one that accepts and never answers: exit 3 when the time is over, for each verb, and nothing secret is told."""
+    """A port that refuses, and one that accepts and never answers: exit 3 when the time is over, and nothing secret is told."""
     if kind == "refused":
         way.cut()
     else:
@@ -129,8 +129,8 @@ async def test_a_thousand_open_asks_keep_a_thousand_ids(on: Stage) -> None:
     """64 MB of requests are open and answers to others go by: what is held is a fraction. One more waits for its turn."""
     async with Dispatcher(on.settings) as client:
         tracemalloc.start()
+        tasks = [asyncio.create_task(_ask(client, number)) for number in range(OPEN)]
         try:
-            tasks = [asyncio.create_task(_ask(client, number)) for number in range(OPEN)]
             await eventually_async(lambda: sum(on.positions()[1].values()) == OPEN, 2 * WITHIN_S, "all stand there")
             with pytest.raises(WaitTimeout, match="nothing was sent"):
                 await client.ask(ECHO, key="doc:1", timeout=0.1)
@@ -138,9 +138,9 @@ async def test_a_thousand_open_asks_keep_a_thousand_ids(on: Stage) -> None:
             await eventually_async(lambda: tracemalloc.get_traced_memory()[0] < HELD_MAX_BYTES, WITHIN_S, "little is held")
         finally:
             tracemalloc.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _ask(client: Dispatcher, number: int) -> None:
