@@ -14,6 +14,9 @@ from tests.sim.contract.worlds import REPLY_MAX_BYTES, BrokerWorld, SimulatedWor
 
 SEEDS = range(5)
 WorldMaker = Callable[..., World]
+# What is waited for most: a fetch is not answered when a transaction ends, and a classic member hears of a rebalance by its heartbeat.
+QUICK = {"fetch.wait.max.ms": "50"}
+QUICK_CLASSIC = {"heartbeat.interval.ms": "300"}
 
 
 @pytest.fixture(params=[*(pytest.param(seed, id=f"sim{seed}") for seed in SEEDS), pytest.param(None, id="kafka", marks=pytest.mark.broker)])
@@ -27,7 +30,9 @@ def make_world(request: pytest.FixtureRequest) -> Iterator[WorldMaker]:
             return made[0]
         # Asked for here, since a simulated world must not start a broker.
         settings: Any = request.getfixturevalue("settings")
-        own: Settings = settings(partitions=partitions, init=is_started, topics={"reply_max_bytes": REPLY_MAX_BYTES})
+        quick = QUICK if protocol == "consumer" else QUICK | QUICK_CLASSIC
+        topics = {"reply_max_bytes": REPLY_MAX_BYTES}
+        own: Settings = settings(partitions=partitions, init=is_started, topics=topics, kafka={"properties": quick})
         create_missing(connect(own, 30), own)
         made.append(BrokerWorld(own, protocol))
         return made[0]

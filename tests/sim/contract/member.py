@@ -104,7 +104,8 @@ class Member:
         numbers = sorted(part.partition for part in parts)
         self.told.append(("assigned", numbers))
         self.owned |= set(numbers)
-        found = self.client.committed(parts, timeout=5) if parts else []
+        # A client that is being closed may still be told of an assignment, and answers no questions any more.
+        found = self.client.committed(parts, timeout=5) if parts and not self.world.is_closed else parts
         if self.world.protocol == "eager":
             self.client.assign(found)
         else:

@@ -16,6 +16,7 @@ from tests.sim.contract.writer import Writer, step
 PROTOCOLS: tuple[GroupProtocol, ...] = ("consumer", "cooperative", "eager")
 NOTHING: tuple[str, list[int]] = ("assigned", [])
 REFUSED = "ILLEGAL_GENERATION abortable"
+COMMITTED = {0: 2, 1: 3}
 GONE = "UNKNOWN_MEMBER_ID abortable"
 in_each_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
@@ -37,7 +38,7 @@ def test_a_second_member_comes_and_goes(make_world: WorldMaker, protocol: GroupP
     told += [("revoked", all_), ("assigned", kept)] if protocol == "eager" else [("revoked", gone)]
     assert told == _something(first.told)
     assert [("assigned", gone)] == _something(second.told)
-    assert (protocol == "cooperative") == (NOTHING in second.told)
+    assert protocol == "cooperative" or NOTHING not in second.told
     _assert_who_may_commit(world, first, second, alone)
 
     parted = second.client.consumer_group_metadata()
@@ -115,7 +116,7 @@ def test_a_rebalance_inside_a_batch(make_world: WorldMaker, protocol: GroupProto
     world = make_world(protocol)
     first, second = Member(world).joins(), Member(world)
     Writer(world).write(0, 5).write(1, 5)
-    assert None is first.commit({0: 2, 1: 3})
+    assert None is first.commit(COMMITTED)
     second.subscribe()
 
     def is_over() -> Any:
@@ -124,10 +125,11 @@ def test_a_rebalance_inside_a_batch(make_world: WorldMaker, protocol: GroupProto
 
     world.until(is_over, "revoked")
     for n in (0, 1):
-        assert list(range(len(set(first.offsets(n))))) == sorted(set(first.offsets(n))), "no record is passed over"
+        seen = sorted(set(first.offsets(n)))
+        assert not seen or (seen[0] in {0, COMMITTED[n]} and seen == list(range(seen[0], seen[-1] + 1))), "no record is passed over"
     _share(world, first, second)
     (gone,) = second.owned
-    assert list(range((2, 3)[gone], 5)) == second.reach(gone, 5)
+    assert list(range(COMMITTED[gone], 5)) == second.reach(gone, 5)
 
 
 def _share(world: World, *members: Member) -> None:

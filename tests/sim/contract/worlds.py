@@ -41,6 +41,7 @@ class World(Protocol):
     replies: str
     protocol: GroupProtocol
     partitions: int
+    is_closed: bool
 
     def consumer(self) -> Any:
         """Make a consumer in the world's group; it joins when it subscribes."""
@@ -96,6 +97,7 @@ class SimulatedWorld:
     def __init__(self, protocol: GroupProtocol, partitions: int, seed: int, *, is_started: bool) -> None:
         self.protocol = protocol
         self.partitions = partitions
+        self.is_closed = False
         self._chance = Random(seed)
         self._schedule = Schedule(self._chance)
         self._cluster = _Plain(self._schedule, self._chance, Broker(partitions, protocol, sweep_s=2.0), lambda _: None)
@@ -133,6 +135,7 @@ class SimulatedWorld:
 
     def close(self) -> None:
         """Unwind the processes."""
+        self.is_closed = True
         for process in self._processes:
             process.kill()
 
@@ -163,6 +166,7 @@ class BrokerWorld:
         self.requests, self.replies = settings.topics.requests, settings.topics.replies
         self.protocol = protocol
         self.partitions = settings.topics.partitions
+        self.is_closed = False
         self._settings = settings
         self._consumers: list[Consumer] = []
         self._producers: list[Any] = []
@@ -198,6 +202,7 @@ class BrokerWorld:
 
     def close(self) -> None:
         """Leave the group; let producers go as they are."""
+        self.is_closed = True
         for producer in self._producers:
             producer.purge()
         for consumer in self._consumers:
