@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 import pytest
 from confluent_kafka import KafkaError
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.client import OPEN_MAX, Submitter, stamp, uuid7
+from dispatcher.client import OPEN_MAX, Submitter, stamp
 from dispatcher.core.submission import Receipt, Submission, request
 from dispatcher.errors import BrokerError, ConfigError, SubmitUnknown
 from dispatcher.settings import Settings
@@ -125,13 +122,3 @@ def test_a_pause_settles_what_is_open(producer: Producer) -> None:
         for outcome in submitter.submit_many(requests()):
             outcomes.append(outcome)  # noqa: PERF402 - the generator above looks at it meanwhile
     assert [outcome.offset for outcome in outcomes] == [0, 1, 2]
-
-
-@given(st.integers(0, 2**48 - 1), st.integers(0, 2**74 - 1))
-def test_ids_are_uuid_7(now_ms: int, chance: int) -> None:
-    """Version and variant of RFC 9562; the time leads, so that ids sort by it; every random bit is used."""
-    made = uuid7(now_ms, chance)
-    assert (made.version, made.variant) == (7, "specified in RFC 4122")
-    assert made.int >> 80 == now_ms
-    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == chance
-    assert made == UUID(str(made))

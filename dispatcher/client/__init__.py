@@ -7,7 +7,7 @@ from dispatcher.client.dispatcher import Dispatcher
 from dispatcher.client.reply import DeadLetter, Reply
 from dispatcher.client.search import Query, Search, dead_letters, replies, requests
 from dispatcher.client.serving import serving
-from dispatcher.client.submitter import OPEN_MAX, Submitter, stamp, uuid7
+from dispatcher.client.submitter import OPEN_MAX, Submitter, stamp
 from dispatcher.client.sync import SyncDispatcher
 from dispatcher.core.submission import Receipt
 
@@ -28,5 +28,4 @@ __all__ = [
     "requests",
     "serving",
     "stamp",
-    "uuid7",
 ]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Self
-from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -24,6 +23,7 @@ from dispatcher.adapters.kafka.contact import SLICE_S, contact
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.core.instant import Instant
+from dispatcher.core.request_id import CHANCE_BITS, time_ordered
 from dispatcher.core.submission import Receipt, Stamp, Submission
 from dispatcher.errors import ConfigError, DispatcherError, SubmitUnknown
 from dispatcher.settings import Settings
@@ -55,15 +55,10 @@ _NOT_WRITTEN = frozenset(
 )
 
 
-def uuid7(now_ms: int, chance: int) -> UUID:
-    """Make a UUID version 7 (RFC 9562) of a time and at least 74 random bits: ids sort by the time they were made."""
-    return UUID(int=now_ms << 80 | 7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
-
-
 def stamp(source: str = "dispatcher/client", request_id: str | None = None) -> Stamp:
     """Make the marks of a new request: now, and a new id unless one is given."""
     now_ms = time.time_ns() // 1_000_000
-    return Stamp(request_id or str(uuid7(now_ms, secrets.randbits(74))), source, _rfc3339(now_ms))
+    return Stamp(request_id or time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), source, _rfc3339(now_ms))
 
 
 @dataclass(slots=True)

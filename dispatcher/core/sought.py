@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from dispatcher.core.envelope import REQUEST_ID
+from dispatcher.core.request_id import time_ms_of
 from dispatcher.core.submission import Receipt
 from dispatcher.errors import ConfigError
 
@@ -15,7 +16,6 @@ from dispatcher.errors import ConfigError
 SKEW_MS = 600_000
 
 _POSITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,9})/(?P<offset>[0-9]{1,18})(?:@.{8})?")
-_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,8 @@ def sought(of: Receipt | str) -> Sought:
         return Sought(of, (match["topic"], int(match["partition"]), int(match["offset"])))
     if not REQUEST_ID.fullmatch(of):
         raise ConfigError("this is not the id of a request", "1 to 200 visible ASCII characters, or topic/partition/offset")
-    if _UUID7.fullmatch(of):
-        # The first 48 bits are the milliseconds since 1970 at which the id was made (RFC 9562).
-        return Sought(of, None, int(of[:8] + of[9:13], 16) - SKEW_MS)
-    return Sought(of)
+    made_ms = time_ms_of(of)
+    return Sought(of, None, None if made_ms is None else made_ms - SKEW_MS)
 
 
 def _milliseconds(text: str) -> int:

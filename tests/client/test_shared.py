@@ -31,7 +31,7 @@ async def test_whoever_gives_up_does_not_take_it_from_the_others() -> None:
 
 async def test_the_end_of_the_client_is_an_error_and_no_cancellation() -> None:
     """A task that nobody cancelled is not cancelled because a client was closed."""
-    shared = Shared(asyncio.sleep(3600))
+    shared = Shared(asyncio.Event().wait())
     waiting = asyncio.create_task(shared.result())
     await asyncio.sleep(0)
     shared.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.client import uuid7
+from dispatcher.core.request_id import time_ordered
 from dispatcher.core.sought import SKEW_MS, Sought, sought
 from dispatcher.core.submission import Receipt
 from dispatcher.errors import ConfigError
@@ -20,7 +20,7 @@ def test_a_receipt_names_its_partition_and_a_time() -> None:
 
 def test_an_id_of_ours_tells_when_it_was_made() -> None:
     """A UUIDv7 has its time in front; others could be of any time."""
-    name = str(uuid7(TIME_MS, 2**74 - 1))
+    name = time_ordered(TIME_MS, 2**74 - 1)
     assert sought(name) == Sought(name, None, TIME_MS - SKEW_MS)
     assert sought("order-77") == Sought("order-77")
     assert sought("01936a2b-0000-4000-8000-000000000000").since_ms is None
