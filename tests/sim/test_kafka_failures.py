@@ -128,7 +128,7 @@ FAILURES = (
         meets=("drain_expired",),
     ),
     Failure("B15 the same key twice after loss and return", EXPIRIES, manners=SLOW, meets=("lost",)),
-    Failure("B16 a loss while calls run", (Fault(1.0, "expire", 0, 1),), manners=SLOW, workers=2, meets=("lost",)),
+    Failure("B15 a loss while calls run", (Fault(1.0, "expire", 0, 1),), manners=SLOW, workers=2, meets=("lost",)),
     Failure(
         "B19 a stale position after coming back",
         (Fault(1.0, "freeze", 0, 9), Fault(12.0, "expire", 1, 1)),

@@ -1,0 +1,96 @@
+"""Every failure of others that we know of has a test here that provokes it, or a reason why it cannot occur (`failures.toml`)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.kinds import KINDS
+from tests.sim.test_kafka_failures import FAILURES
+
+TESTS = Path(__file__).parent
+# What is committed, whose a partition is, transactions, shapes of records.
+REQUIRED = (
+    *("A1", "A3", "A4", "A5", "A6", "A7", "A9", "A10", "A11", "A12", "A13a", "A13b", "A13"),
+    *("B14", "B15", "B17", "B18", "B19", "B20", "B21", "B22", "B23", "B24", "B25", "B26", "B27", "B27b", "B28", "B28b", "B28d", "B29"),
+    *("E52", "E53", "E54", "E55", "E56", "E57", "E58"),
+    *("F59", "F59b", "F60", "F62", "F63", "F64", "F65", "F66"),
+)
+FIELDS = {"cites", "symptom", "tests", "kinds", "reason"}
+# A public issue or pull request; where a project keeps such things in a file, its name.
+CITE = re.compile(r"[\w.-]+/[\w.-]+(#\d+| \S.*)")
+WORLDS = [failure.name.partition(" ")[0] for failure in FAILURES]
+
+Row = Mapping[str, Any]
+
+
+@cache
+def functions(path: str) -> frozenset[str]:
+    """Name the test functions of a file; none where there is no such file."""
+    file = TESTS / path
+    parsed = ast.parse(file.read_text()).body if file.is_file() else []
+    tests = [node for node in parsed if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")]
+    return frozenset(node.name for node in tests if not any("skip" in ast.unparse(decorator) for decorator in node.decorator_list))
+
+
+def faults(name: str, row: Row) -> list[str]:
+    """What is wrong with a row: nothing that provokes it and no reason, or a test, kind or cite that is none."""
+    found = [f"{name}: {field} is no field" for field in sorted(row.keys() - FIELDS)]
+    found += [f"{name}: {cite!r} names nothing public" for cite in row.get("cites") or [""] if not CITE.fullmatch(cite)]
+    if not row.get("symptom"):
+        found.append(f"{name}: no symptom")
+    for test in row.get("tests", ()):
+        path, _, function = test.partition("::")
+        if function not in functions(path):
+            found.append(f"{name}: there is no test {test}")
+    kinds = {kind.name for kind in KINDS}
+    found += [f"{name}: there is no kind {kind!r}" for kind in row.get("kinds", ()) if kind not in kinds]
+    if not (row.get("tests") or row.get("kinds") or row.get("reason") or name in WORLDS):
+        found.append(f"{name}: no test and no reason")
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    """Read the table."""
+    return tomllib.loads((TESTS / "failures.toml").read_text())
+
+
+def test_every_failure_of_others_has_a_row(rows: dict[str, Row]) -> None:
+    """None is left out, and no simulated world stands for something that is not in the table."""
+    assert [] == [name for name in (*REQUIRED, *WORLDS) if name not in rows]
+
+
+def test_every_row_has_tests_that_exist_or_a_reason(rows: dict[str, Row]) -> None:
+    """A test that was renamed or removed is missed here."""
+    assert [] == [fault for name, row in rows.items() for fault in faults(name, row)]
+
+
+GOOD: dict[str, Any] = {"cites": ["a/b#1"], "symptom": "s", "tests": ["test_failures.py::test_every_failure_of_others_has_a_row"]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tests": []},
+        {"tests": ["test_failures.py::test_that_nobody_wrote"]},
+        {"tests": ["no_such_file.py::test_x"]},
+        {"tests": [], "kinds": ["no such kind"]},
+        {"cites": []},
+        {"cites": ["somebody said so"]},
+        {"symptom": ""},
+        {"worlds": ["A1"]},
+    ],
+)
+def test_a_row_that_proves_nothing_is_found(wrong: Row) -> None:
+    """A check that cannot fail is not a check."""
+    assert [] == faults("X1", GOOD)
+    assert [] == faults("X1", GOOD | {"tests": [], "reason": "it cannot occur"})
+    assert [] != faults("X1", GOOD | dict(wrong))
