@@ -1,4 +1,7 @@
-"""What the simulator found in the worker, each as the smallest world that shows it."""
+"""What the simulator found in the worker, each as the smallest world that shows it.
+
+Two more are shown without a world, since only few of them meet the moment: see tests/worker/test_giving_up.py.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ from tests.sim.world import run
 
 SEEDS = range(12)
 STEADY = tuple(Write(0.2 * n, n % 2, "request") for n in range(30))
+SLOW = Manners(fails=0.0, slow=1.0, latency_s=0.5, slow_s=3.0)
 
 
 def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition() -> None:
@@ -58,32 +62,11 @@ def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition()
 
 
 @pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_stalled_loop_still_gives_up_its_calls_before_its_partitions(seed: int, publishing: str) -> None:
+def test_a_stalled_loop_still_gives_up_its_calls_before_its_partitions(publishing: str) -> None:
     """The drain expires while the event loop stands: the next owner's call begins only when the old one has been cut.
 
     The poller went on at once, and the loop's call was still open when the next owner's began.
     """
-    faults = (Fault(2.0, "join", 0, 1), Fault(2.2, "stall_loop", 0, 7))
-    assert [] == run(staged(seed, STEADY, faults, publishing=publishing, drain_s=0.5)).findings
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_what_has_ended_is_published_before_a_partition_is_given_up(seed: int) -> None:
-    """At least once: calls are cut at the end of the drain, and what ended before is committed: no reply comes twice.
-
-    Replies that were acknowledged, and whose commit was under way, were left uncommitted.
-    """
-    faults = (Fault(2.0, "join", 0, 1), Fault(4.0, "join", 1, 1))
-    slow = Manners(fails=0.0, slow=0.5, latency_s=0.05, slow_s=4.0)
-    assert [] == run(staged(seed, STEADY, faults, publishing="at_least_once", drain_s=0.5, manners=slow)).findings
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_worker_ends_that_has_lost_its_partitions_while_it_commits(seed: int) -> None:
-    """At least once: SIGTERM, the coordinator is away, the session is lost; the process ends and its work is done by the next.
-
-    The poller was gone and nobody answered the publisher, which waited for ever.
-    """
-    faults = (Fault(2.0, "refuse", 0, 7), Fault(2.1, "terminate", 0, 1), Fault(2.3, "expire", 0, 1))
-    assert [] == run(staged(seed, STEADY, faults, publishing="at_least_once", drain_s=0.5)).findings
+    faults = (Fault(1.8, "stall_loop", 0, 9), Fault(2.0, "join", 0, 1))
+    for seed in SEEDS:
+        assert [] == run(staged(seed, STEADY, faults, publishing=publishing, drain_s=0.5, manners=SLOW)).findings, f"seed {seed}"
