@@ -100,6 +100,15 @@ def test_no_consumer_commits_or_jumps_by_itself(seen: dict[str, Any], protocol: 
     )
 
 
+@pytest.mark.parametrize("group", ["g", None])
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
+def test_a_short_poll_interval_makes_every_consumer(protocol: clients.GroupProtocol, group: str | None) -> None:
+    """The shortest interval that the settings allow is longer than any session, also of a reader that joins no group."""
+    worker = {"max_poll_interval_s": 12, "drain_s": 0.5, "transaction_timeout_s": 1}
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}, "worker": worker})
+    clients.consumer(settings, group=group, protocol=protocol).close()
+
+
 def test_a_user_tunes_what_carries_no_guarantee(seen: dict[str, Any]) -> None:
     """Properties of the user win over defaults of ours, and stay when we have none."""
     clients.producer(made(socket_timeout_ms="1234", client_id="mine", compression_type="lz4"))

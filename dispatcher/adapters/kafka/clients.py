@@ -139,7 +139,8 @@ def consumer(
     }
     if group is not None:
         guarantees |= _group_properties(protocol)
-    if group is not None and protocol != "consumer":
+    if group is None or protocol != "consumer":
+        # A reader without a group is a classic client too: its session must not be longer than a poll interval that the user shortened.
         defaults |= {"session.timeout.ms": _CLASSIC_SESSION_S * 1000, "heartbeat.interval.ms": _CLASSIC_HEARTBEAT_S * 1000}
     return _made(Consumer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
 
