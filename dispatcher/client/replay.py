@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
 from dispatcher.adapters.kafka.contact import contact
-from dispatcher.adapters.kafka.faults import Complaints, error_of
+from dispatcher.adapters.kafka.faults import FENCED, Complaints, error_of
 from dispatcher.adapters.kafka.group import committed_positions
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import log_edges
@@ -46,7 +46,6 @@ PAUSE_S = 0.1
 ABORT_S = 5.0
 KEYS_SHOWN = 5
 
-_SHUT_OUT = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 # What another attempt does not mend.
 _FINAL = frozenset(
     {
@@ -197,7 +196,7 @@ class Replayer:
         """Raise what a person must know; return where another attempt is worth it."""
         error = error_of(failure)
         code = error.code() if error is not None else None
-        if code in _SHUT_OUT:
+        if code in FENCED:
             self._shut_out += 1
             if self._shut_out > SHUT_OUT_MAX:
                 raise RefusedError("another process does this replay", "let it end; doing the same plan again then is safe") from None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from dispatcher.adapters.kafka.faults import is_fatal
 from dispatcher.client.submitter import Sent, Submitter
 from dispatcher.core.submission import Receipt, Submission
 from dispatcher.errors import DispatcherError, SubmitUnknown
@@ -124,7 +125,7 @@ class Sender:
             sent = self._ended.popleft()
             _, parcel = self._open.pop(id(sent))
             parcel.told(submitter.outcome(sent))
-            lost = lost or (sent.error is not None and sent.error.fatal())
+            lost = lost or (sent.error is not None and is_fatal(sent.error))
         return lost
 
     def _give_up(self) -> None:

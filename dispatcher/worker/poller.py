@@ -46,7 +46,7 @@ class Source(Protocol):
     def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]: ...
     def group(self) -> object: ...
     def log_ends(self, partitions: list[int]) -> dict[int, int]: ...
-    def is_member(self) -> bool: ...
+    def member_id(self) -> str: ...
     def close(self) -> None: ...
 
 
@@ -80,7 +80,7 @@ class _Joining:
 
 
 class Poller:
-    """Runs in its own thread (`run`); `snapshot`, `tick`, `is_ready` and `leaving_since` are read by others, and written only here."""
+    """Runs in its own thread (`run`). `snapshot`, `tick`, `is_ready`, `unconfirmed`, `leaving_since`: read by others, written here."""
 
     def __init__(
         self,
@@ -120,6 +120,9 @@ class Poller:
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
         self.is_ready = False
+        # Our member id, as long as no assignment has shown that the group knows it.
+        self.unconfirmed: str | None = ""
+        self._was_assigned = False
         self.leaving_since: float | None = None
 
     def run(self, may_join: Callable[[], bool] = lambda: True) -> None:
@@ -158,6 +161,7 @@ class Poller:
     def on_assigned(self, partitions: list[int]) -> None:
         """Take the partitions: from their stable committed position where it is known in time, else paused."""
         self._log.info("assigned", partitions=partitions)
+        self._was_assigned = True
         grown = [n for n in partitions if n >= self._partitions]
         if grown:
             self._fault = BrokerError(
@@ -195,6 +199,7 @@ class Poller:
     def on_lost(self, partitions: list[int]) -> None:
         """Forget at once: nothing of these assignments may be committed any more."""
         self._log.warning("lost", partitions=partitions)
+        self._was_assigned = False
         for n in partitions:
             self._joining.pop(n, None)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
@@ -339,7 +344,9 @@ class Poller:
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""
         self.snapshot = Snapshot(self.snapshot.version + 1, self._source.group(), frozenset(self._live.values()))
-        self.is_ready = self._source.is_member() and not self._joining and not self._stopping
+        member_id = self._source.member_id()
+        self.is_ready = bool(member_id) and not self._joining and not self._stopping
+        self.unconfirmed = None if self._was_assigned else member_id
 
     def _measure(self) -> None:
         """Once a second: where the logs of our partitions end, for the metrics."""

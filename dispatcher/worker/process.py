@@ -20,6 +20,7 @@ from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.adapters.kafka.membership import Membership
 from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
@@ -173,6 +174,7 @@ class Worker:
             observer,
             self._clock,
         )
+        self._membership = Membership(settings, logger=kafka_logger())
         self._observer = observer
         self._tick = self._clock.now().mono
         self._signals = 0
@@ -289,7 +291,10 @@ class Worker:
         """`/readyz`: member of the group, every partition resolved, producer open, not draining."""
         if self._signals:
             return "draining"
-        return "" if self.poller.is_ready and self.publisher.is_open else "joining"
+        if not (self.poller.is_ready and self.publisher.is_open):
+            return "joining"
+        unconfirmed = self.poller.unconfirmed
+        return "" if unconfirmed is None or self._membership.holds(unconfirmed) else "joining"
 
     def _unstarted(self) -> str:
         return "" if self.publisher.is_open else "starting"

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.producer import SteadyProducer
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import MIB, RESERVED_PROPERTIES, Settings
 from tests.topics import SettingsFactory
@@ -37,7 +38,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
         return make
 
-    for name, kind in (("Producer", Producer), ("Consumer", Consumer), ("AdminClient", AdminClient)):
+    for name, kind in (("SteadyProducer", SteadyProducer), ("Consumer", Consumer), ("AdminClient", AdminClient)):
         monkeypatch.setattr(clients, name, spy(kind))
     return collected
 
@@ -135,7 +136,7 @@ def test_what_the_factory_insists_on_is_reserved(seen: dict[str, Any], monkeypat
         make(made())
         free = set(seen) - RESERVED_PROPERTIES - {"bootstrap.servers"}
         with monkeypatch.context() as patch:
-            for name in ("Producer", "Consumer", "AdminClient"):
+            for name in ("SteadyProducer", "Consumer", "AdminClient"):
                 patch.setattr(clients, name, lambda properties, **_: seen.update(properties))
             make(Settings.model_validate({"kafka": {"properties": dict.fromkeys(free, "the user's")}}))
         assert {name: seen[name] for name in free} == dict.fromkeys(free, "the user's")

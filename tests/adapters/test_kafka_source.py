@@ -90,5 +90,5 @@ def _first_offset(source: Source) -> int | None:
 def test_without_a_member_id_there_is_no_group_to_speak_for(consumer: Consumer) -> None:
     """Metadata that names no member passes the broker's check for any partition: it is never handed out."""
     source = Source(consumer, TOPIC, incremental=True)
-    assert not source.is_member()
+    assert not source.member_id()
     assert source.group() is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from dispatcher.adapters.kafka.membership import Membership
 from tests.e2e.mirror import mirror
 from tests.e2e.stage import Worker, header, stage, value
 from tests.topics import SettingsFactory
@@ -47,6 +48,16 @@ def test_health_and_metrics_add_up(settings: SettingsFactory, tmp_path: Path) ->
         for worker, theirs in ((first, set(range(4)) - moved), (second, moved)):
             eventually(lambda worker=worker, theirs=theirs: set(_lag(_metrics(worker))) == theirs, 10, "only own series")  # type: ignore[misc]
         assert not first.events("observer_failed")
+
+
+def test_a_worker_without_a_partition_is_ready_once_the_group_has_it(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Nothing is assigned to it, so nothing tells it: the broker is asked. Others than members are not ready."""
+    with stage(settings, tmp_path, partitions=1) as set_up:
+        owner = set_up.worker().ready()
+        standby = set_up.worker().ready()
+        assert [{0}, set()] == [owner.live(), standby.live()]
+        assert 2 == set_up.members()
+        assert not Membership(set_up.settings).holds("nobody")
 
 
 def _metrics(worker: Worker) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -65,8 +65,8 @@ class Source:
     def log_ends(self, _: object) -> dict[int, int]:
         return {}
 
-    def is_member(self) -> bool:
-        return True
+    def member_id(self) -> str:
+        return "me"
 
     def ignore(self, *_: object) -> None: ...
 

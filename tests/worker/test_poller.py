@@ -61,8 +61,8 @@ class Log:
     def log_ends(self, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.read)
 
-    def is_member(self) -> bool:
-        return True
+    def member_id(self) -> str:
+        return "me"
 
     def close(self) -> None: ...
 
@@ -119,6 +119,22 @@ def test_records_of_a_partition_that_cannot_go_live_are_bounded_and_all_delivere
         poller.step()
     assert log.read > ROOM + BATCH, "it is read on"
     assert list(range(log.read)) == engine.offsets
+
+
+def test_only_an_assignment_shows_that_the_group_knows_us() -> None:
+    """A KIP-848 client has its id before it has joined, and keeps it when it is thrown out."""
+    log, mailbox = Log(), SimpleQueue[Command]()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
+    poller = Poller(WorkerSettings(), bytes(16), 1, log, Engine(), *common)
+    poller.step()
+    assert poller.unconfirmed == "me"
+    log.refused = None
+    log.subscribe(poller)
+    poller.step()
+    assert poller.is_ready
+    assert poller.unconfirmed is None
+    poller.on_lost([0])
+    assert poller.unconfirmed == "me"
 
 
 class Unstable(Log):

@@ -91,13 +91,12 @@ def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -
             await super().close()
 
     monkeypatch.setattr("dispatcher.adapters.http.engine.HttpEngine", Engine)
-    monkeypatch.setattr(process, "survey", surroundings)
     with socket.socket() as stranger:
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         settings = without_broker(http_port=stranger.getsockname()[1], publishing="at_least_once")
         with pytest.raises(ConfigError, match="cannot listen on"):
-            asyncio.run(process.run_worker(settings, {}))
+            asyncio.run(process.run_worker(settings, {}, surroundings))
     assert len(closed) == 1
 
 
@@ -126,11 +125,10 @@ def test_it_does_so_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> Non
     """Kafka's connections are opened under the same limit."""
     asked: list[int] = []
 
-    def refuse(_: Settings) -> None:
+    def refuse(_: Settings) -> Surroundings:
         assert [7] == asked
         raise BrokerError("no")
 
     monkeypatch.setattr(process, "allow_files", asked.append)
-    monkeypatch.setattr(process, "survey", refuse)
     with pytest.raises(BrokerError):
-        asyncio.run(process.run_worker(Settings.model_validate({"worker": {"inflight_max": 7}}), {}))
+        asyncio.run(process.run_worker(Settings.model_validate({"worker": {"inflight_max": 7}}), {}, refuse))

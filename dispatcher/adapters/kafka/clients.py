@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
 
+from dispatcher.adapters.kafka.producer import SteadyProducer
 from dispatcher.errors import ConfigError
 from dispatcher.settings import MIB, Settings
 
@@ -23,7 +24,7 @@ GroupProtocol = Literal["consumer", "cooperative", "eager"]
 Isolation = Literal["read_committed", "read_uncommitted"]
 OnError = Callable[[KafkaError], None]
 Properties = dict[str, Any]
-_Client = TypeVar("_Client", Consumer, Producer, AdminClient)
+_Client = TypeVar("_Client", Consumer, SteadyProducer, AdminClient)
 
 # librdkafka's own log lines. Silent until a program gives it a handler: stderr of a command is for sentences.
 LOG = logging.getLogger("dispatcher.kafka")
@@ -101,7 +102,7 @@ def producer(
             # librdkafka refuses to wait longer for one answer than the transaction may take.
             "socket.timeout.ms": min(_SOCKET_MS, timeout_ms),
         }
-    return _made(Producer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
+    return _made(SteadyProducer, settings, on_error=on_error, logger=logger, guarantees=guarantees, defaults=defaults)
 
 
 def consumer(

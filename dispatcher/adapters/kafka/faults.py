@@ -16,6 +16,8 @@ _UNREACHABLE = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
+# Another producer of the same transactional id, or the broker's sweep, has ended this one.
+FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _AUTHENTICATION = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -37,6 +39,11 @@ def error_of(failure: BaseException) -> KafkaError | None:
     """Take the KafkaError out of a KafkaException; None where there is none."""
     first = failure.args[0] if isinstance(failure, KafkaException) and failure.args else None
     return first if isinstance(first, KafkaError) else None
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client that this came from is of no use any more. Only the first report carries the flag."""
+    return error.code() == KafkaError._FATAL or error.code() in FENCED or error.fatal()
 
 
 class Complaints:

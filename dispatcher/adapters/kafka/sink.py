@@ -19,6 +19,7 @@ from confluent_kafka import Message as ClientMessage
 from confluent_kafka.admin import AdminClient
 
 from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.faults import FENCED, is_fatal
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
@@ -48,7 +49,6 @@ _STALE_GROUP = frozenset(
         KafkaError.REBALANCE_IN_PROGRESS,
     }
 )
-_FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _STOP = frozenset(
     {
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -73,7 +73,7 @@ class Failed(Exception):
         super().__init__(f"{error.name()}: {error.str()}")
         code = error.code()
         self.name = error.name()
-        self.fenced = code in _FENCED
+        self.fenced = code in FENCED
         self.stale_group = code in _STALE_GROUP
         self.then: Then
         if code in _STOP:
@@ -95,6 +95,18 @@ class Undelivered:
     index: int
     kind: Literal["too_large", "unwritable", "fatal", "other"]
     name: str
+
+
+def _undelivered(index: int, error: KafkaError) -> Undelivered:
+    """Say what became of a message. A fatal error is told without its flag by the reports that follow it."""
+    try:
+        code, name = error.code(), error.name()
+        if is_fatal(error):
+            return Undelivered(index, "fatal", name)
+    except SystemError:
+        # What `SteadyProducer` keeps from us: nothing but a fatal error is raised so.
+        return Undelivered(index, "fatal", "_FATAL")
+    return Undelivered(index, "too_large" if code in _TOO_LARGE else "unwritable" if code in _UNWRITABLE else "other", name)
 
 
 class Sink:
@@ -229,18 +241,9 @@ class Sink:
         # Runs inside a call of the client: it may note, and nothing else.
         if round_ != self._round:
             return
+        if error is not None:
+            self._undelivered.append(_undelivered(index, error))
         self._reported += 1
-        if error is None:
-            return
-        code = error.code()
-        kind: Literal["too_large", "unwritable", "fatal", "other"] = "other"
-        if error.fatal():
-            kind = "fatal"
-        elif code in _TOO_LARGE:
-            kind = "too_large"
-        elif code in _UNWRITABLE:
-            kind = "unwritable"
-        self._undelivered.append(Undelivered(index, kind, error.name()))
 
     @staticmethod
     def _leashed(call: Callable[[], object]) -> None:

@@ -208,11 +208,11 @@ class Source:
             metadata = self._consumer.consumer_group_metadata()
         except (KafkaException, RuntimeError):
             return None
-        return metadata if self.is_member() else None
+        return metadata if self.member_id() else None
 
-    def is_member(self) -> bool:
-        """Whether the group has given us a member id."""
-        return bool(self._consumer.memberid())
+    def member_id(self) -> str:
+        """This client's id in the group. A classic client gets it by joining; a KIP-848 one makes it up, and has it from the start."""
+        return self._consumer.memberid() or ""
 
     def close(self) -> None:
         """Leave the group; the duties are called for what is still assigned."""
