@@ -147,7 +147,17 @@ class LocalBroker:
         if (self._data / "meta.properties").exists():
             return
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._config)]
+        command = [
+            java,
+            *_JAVA_OPTIONS,
+            "-cp",
+            classpath,
+            "kafka.tools.StorageTool",
+            "format",
+            f"--cluster-id={cluster}",
+            "-c",
+            str(self._config),
+        ]
         done = run(command, self._environ, timeout_s=_START_S)
         if done.returncode != 0:
             raise BrokerError("Kafka could not prepare its data directory", f"it says: {last_lines(done.stdout + done.stderr, 3)}")
