@@ -20,7 +20,9 @@ def tied(broker: LocalBroker) -> Iterator[str]:
     """Run a broker for the length of a block and give its address. Its data goes with the run, so it is killed, not asked."""
     try:
         bootstrap = broker.up()
-        with subprocess.Popen([sys.executable, "-c", _WATCH, str(broker.status().process)], stdin=subprocess.PIPE) as watcher:
+        watch = [sys.executable, "-c", _WATCH, str(broker.status().process)]
+        # In a session of its own: a signal to the whole process group, as `timeout` sends it, must not end the watcher beside the run.
+        with subprocess.Popen(watch, stdin=subprocess.PIPE, start_new_session=True) as watcher:
             yield bootstrap
             watcher.kill()
     finally:
