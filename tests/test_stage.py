@@ -89,7 +89,19 @@ def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("dead", [None, '{"pid": 1, "command": ["another program"]}', "{"])
+def test_a_claim_keeps_no_secret(tmp_path: Path) -> None:
+    """How to log in to Kafka may stand in the command line (-X): no file repeats it, and the claim is its owner's alone to read."""
+    with script(CLAIM, str(tmp_path), "-X", "sasl.password=wonderland") as owner:
+        assert owner.stdin is not None
+        owner.stdin.write("go\n")
+        owner.stdin.flush()
+        assert first_line(owner) == "mine"
+        (left,) = tmp_path.iterdir()
+        assert "wonderland" not in left.read_text()
+        assert 0o600 == left.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("dead", [None, '{"pid": 1, "started": "at another time"}', '{"pid": 1, "command": ["of an older version"]}', "{"])
 def test_of_many_at_once_one_gets_it(tmp_path: Path, dead: str | None) -> None:
     """Also behind the claim of a process that is gone, and behind half a claim."""
     if dead is not None:

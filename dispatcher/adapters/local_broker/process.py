@@ -223,6 +223,20 @@ def command_line(pid: int) -> list[str]:
     return done.stdout.strip().split(" ")
 
 
+def started_at(pid: int) -> str | None:
+    """Tell when a process started, in the system's own words: with its number that names it. None when there is none, or a dead one."""
+    if Path("/proc/self/stat").exists():
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        # proc(5): behind the name, which may hold anything, come the state (field 3) and, as field 22, the start in ticks since boot.
+        state, *fields = stat.rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    done = subprocess.run(["/bin/ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)  # noqa: S603 - a number
+    return done.stdout.strip() or None
+
+
 def free_port() -> int:
     """Ask the system for a port that is free now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
