@@ -25,6 +25,9 @@ from dispatcher.worker.ready import Ready, messages_of, positions_of
 # A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Some may be late
 # echoes of our own renewal; so many in so short a time are another worker, which is fenced by us in turn.
 EARLY_FENCES_MAX, EARLY_FENCES_S = 5, 60.0
+# Brokers close connections that nobody uses (10 minutes by default, what stands before them often earlier), and librdkafka needs 5 s to
+# notice it while it sends offsets. A new producer takes some milliseconds.
+IDLE_MAX_S = 180.0
 
 
 class TransactionalSink(Protocol):
@@ -84,6 +87,8 @@ class ExactlyOnce:
 
     def publish(self, pending: list[Ready]) -> None:
         """Publish in order, until everything is committed or its assignment has ended."""
+        if self._steps.clock.now().mono - self._began > IDLE_MAX_S:
+            self.open()
         while pending:
             snapshot = self._steps.snapshot()
             pending = [ready for ready in pending if ready.owner in snapshot.live]

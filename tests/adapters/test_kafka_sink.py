@@ -7,7 +7,8 @@ from queue import SimpleQueue
 import pytest
 
 from dispatcher.adapters.kafka import sink
-from dispatcher.adapters.kafka.sink import Failed, Sink
+from dispatcher.adapters.kafka.sink import HUNG_MAX, Failed, Sink
+from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 
 
@@ -33,3 +34,19 @@ def test_a_call_that_hangs_in_the_client_is_left_behind(monkeypatch: pytest.Monk
     assert caught.value.then == "reopen"
     assert not caught.value.fenced
     hanging.gate.put(None)
+
+
+def test_a_line_that_breaks_again_and_again_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that is left behind costs a producer and its threads: bounded, and loud."""
+    monkeypatch.setattr(sink, "STEP_S", 0.0)
+    monkeypatch.setattr(sink, "HANG_S", 0.01)
+    hanging = Hanging()
+    made = Sink(Settings(), "name", {})
+    monkeypatch.setattr(made, "_producer", hanging)
+    for _ in range(HUNG_MAX - 1):
+        with pytest.raises(Failed):
+            made.send_offsets({0: (1, "")}, None)
+    with pytest.raises(BrokerError, match=f"did not come back {HUNG_MAX} times"):
+        made.send_offsets({0: (1, "")}, None)
+    for _ in range(HUNG_MAX):
+        hanging.gate.put(None)

@@ -16,7 +16,7 @@ from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
-from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, ExactlyOnce
+from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, IDLE_MAX_S, ExactlyOnce
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready
@@ -33,9 +33,11 @@ class SharedName:
         self.undelivered = []
         self.fresh = True
         self.groups: list[object] = []
+        self.opened = 0
 
     def open(self) -> None:
         self.fresh = True
+        self.opened += 1
 
     def begin(self) -> None: ...
     def abort(self) -> None: ...
@@ -95,6 +97,20 @@ def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> 
 def test_a_fence_now_and_then_is_nobody_else() -> None:
     """Our own renewal echoes sometimes; that is no reason to end."""
     assert 3 * EARLY_FENCES_MAX == published(Clock(), 3 * EARLY_FENCES_MAX, EARLY_FENCES_S / (EARLY_FENCES_MAX - 1))
+
+
+def test_after_a_long_rest_it_begins_with_a_new_producer() -> None:
+    """The broker has closed the old one's connections, and the client would take seconds to notice: those of the first reply."""
+    clock, sink, done = Clock(), SharedName(), list[Outcome]()
+    steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
+    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), sink, steps, done.extend)
+    way.open()
+    for rest_s in (IDLE_MAX_S + 1, IDLE_MAX_S + 1, 0):
+        clock.mono += rest_s
+        sink.fresh = sink.fresh or rest_s == 0
+        way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
+    assert 3 == len(done)
+    assert 3 == sink.opened
 
 
 def test_who_is_no_member_sends_no_positions() -> None:

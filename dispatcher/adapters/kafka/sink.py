@@ -29,6 +29,9 @@ from dispatcher.settings import Settings
 STEP_S = 5.0
 # A call that may not come back at all (see `_leashed`) is given this long beyond its own time-out.
 HANG_S = 2.0
+# Each that does not come back leaves a producer with its five threads behind. A line that breaks so often is somebody's to look at, and
+# a process that starts anew has lost nothing.
+HUNG_MAX = 20
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG_SIZE, KafkaError.RECORD_LIST_TOO_LARGE})
 _UNWRITABLE = frozenset(
     {
@@ -127,6 +130,7 @@ class Sink:
         self._round = 0
         self._produced = 0
         self._reported = 0
+        self._hung = 0
 
     def open(self) -> None:
         """Make a new producer; a transactional one settles whatever its predecessor of the same id left open."""
@@ -245,13 +249,12 @@ class Sink:
             self._undelivered.append(_undelivered(index, error))
         self._reported += 1
 
-    @staticmethod
-    def _leashed(call: Callable[[], object]) -> None:
+    def _leashed(self, call: Callable[[], object]) -> None:
         """Make a client call in a thread of its own, and leave both behind if the call does not come back. Raises KafkaException.
 
         Sending offsets ignores its time-out while the group's coordinator is away, and may then hang for ever, also after the coordinator
-        is back (librdkafka issues 5456 and 5511; 2.16 has it). What is left behind is one thread and one producer per outage; a new
-        producer of the same name fences it, should it ever wake.
+        is back (librdkafka issues 5456 and 5511; 2.16 has it): also when a connection was only reset. What is left behind is a thread
+        and a producer each time; a new producer of the same name fences it, should it ever wake. BrokerError after `HUNG_MAX` of them.
         """
         end: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -267,6 +270,10 @@ class Sink:
         try:
             error = end.get(timeout=STEP_S + HANG_S)
         except Empty:
+            self._hung += 1
+            if self._hung >= HUNG_MAX:
+                hint = "the line to Kafka breaks again and again: look at the network, then start the worker again"
+                raise BrokerError(f"Kafka's client did not come back {self._hung} times", hint) from None
             raise KafkaException(KafkaError(KafkaError._WAIT_COORD)) from None
         if error is not None:
             raise error
