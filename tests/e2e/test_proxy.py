@@ -23,7 +23,7 @@ from tests.e2e.history import assert_guarantees, epochs_of
 from tests.e2e.proxy import Proxy, proxy
 from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, stage
 from tests.topics import SettingsFactory
-from tests.waiting import eventually
+from tests.waiting import eventually, let_pass
 
 pytestmark = [pytest.mark.broker, pytest.mark.faults]
 SOAK = (pytest.mark.soak,)
@@ -105,7 +105,7 @@ def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
         own, mine = epochs_of(harmed), harmed.live()
         HARMS[harm](way)
         began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > SESSION_S, what="the session timeout has passed")
+        let_pass(SESSION_S, "the session timeout has passed", since=began)
         eventually(lambda: healthy.live() == set(range(PARTITIONS)), what="the healthy worker has taken over")
         eventually(Quiet(harmed).long_enough, what="the worker that is cut off begins no call")
         _print_stop(set_up, own, began)
@@ -178,8 +178,7 @@ def test_a_slow_line_costs_no_partition(factory: SettingsFactory, way: Proxy, tm
         names = set_up.submit([f"doc:{n % KEYS}" for n in range(800)])
         replies.await_count(40)
         way.delay(0.3)
-        began = time.monotonic()
-        eventually(lambda: time.monotonic() - began > 2 * SESSION_S, what="two session timeouts have passed")
+        let_pass(2 * SESSION_S, "two session timeouts have passed")
         names += set_up.submit([f"doc:{n % KEYS}" for n in range(KEYS)], prefix="later")
         _assert_well(set_up, replies, names, harmed, healthy)
         assert own == epochs_of(harmed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.brokers import tied
 from tests.e2e import operator
 from tests.e2e.stage import Stage, assert_all_is_well, stage
 from tests.topics import SettingsFactory
-from tests.waiting import eventually
+from tests.waiting import let_pass
 
 CANNOT = 3
 FORGETS_MS = 1000
@@ -40,8 +39,7 @@ def strict(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 def _after_a_pause(set_up: Stage, names: list[str]) -> None:
     """Be quiet for longer than the broker remembers, then send one request more."""
-    began = time.monotonic()
-    eventually(lambda: time.monotonic() - began > 2.5 * FORGETS_MS / 1000, what="the pause is over")
+    let_pass(2.5 * FORGETS_MS / 1000, "the broker has forgotten who was quiet")
     names += set_up.submit(["doc:1"], prefix=f"pause{len(names)}")
 
 
