@@ -156,6 +156,8 @@ class WorkerSettings(Section):
     # An open transaction is a lease on every reader of its partitions: short, and never held across a call.
     transaction_timeout_s: Annotated[float, Field(ge=1, le=900)] = 10
     max_poll_interval_s: Annotated[float, Field(ge=1, le=86_400)] = 300
+    # How often the request topic is looked at: nobody tells a worker that it was deleted, made anew or grown.
+    topic_check_s: Annotated[float, Field(ge=1, le=3600)] = 30
     # Longest time that a callee's own hints (429, 503 with Retry-After) may hold one request.
     wait_max_s: Positive = 600
     on_wrong_partition: Literal["refuse", "warn"] = "refuse"

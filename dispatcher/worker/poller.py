@@ -22,6 +22,7 @@ from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop
+from dispatcher.worker.topic_watch import grown
 
 # A poll is short, so that commands are served soon; a waiting record ends it at once.
 POLL_S = 0.05
@@ -162,12 +163,8 @@ class Poller:
         """Take the partitions: from their stable committed position where it is known in time, else paused."""
         self._log.info("assigned", partitions=partitions)
         self._was_assigned = True
-        grown = [n for n in partitions if n >= self._partitions]
-        if grown:
-            self._fault = BrokerError(
-                f"the request topic has grown beyond the {self._partitions} partitions that it had at start",
-                "keys have moved: let the queue drain, stop all workers and producers, then start them again",
-            )
+        if any(n >= self._partitions for n in partitions):
+            self._fault = grown(self._partitions)
         found: dict[int, Committed] = {}
         if partitions and not self._stopping:
             try:

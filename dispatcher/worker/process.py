@@ -35,12 +35,15 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
+from dispatcher.worker.topic_watch import TopicWatch
 
 # A loop that has not turned for this long is stuck. The longest honest wait in one turn is a commit while the coordinator is away:
 # librdkafka holds it back for session.timeout.ms (45 s with KIP-848, where it cannot be set), then asks once more (10 s).
 LIVE_S = 90.0
 TICK_S = 0.5
 FACTS_TIMEOUT_S = 30.0
+# One look at the request topic; who gets no answer looks again later.
+TOPIC_LOOK_S = 5.0
 # What the publisher still does once the poller has ended concerns partitions that are not ours any more: it may end its step.
 PUBLISHER_END_S = 6.0
 # An honest leave is one request (10 s socket timeout); librdkafka's may hang in a rebalance (librdkafka issues 4527, 4792).
@@ -124,9 +127,11 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
         publishing=settings.worker.publishing,
         http_port=worker.health.port,
     )
+    watching = asyncio.create_task(worker.watch_topic(settings))
     try:
         await worker.ended()
     finally:
+        watching.cancel()
         worker.close()
     logger().info("stopped")
 
@@ -136,6 +141,7 @@ class Worker:
 
     def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine) -> None:
         worker, requests = settings.worker, surroundings.requests
+        self._requests = requests
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         metrics = Metrics(worker.ordering, worker.publishing)
@@ -202,6 +208,17 @@ class Worker:
             logger().warning("aborted", hint="what was in hand is repeated by the next owner")
             _exit(130)
 
+    async def watch_topic(self, settings: Settings) -> None:
+        """End the worker once its request topic is not the one that it began with."""
+        client = clients.admin(settings, logger=kafka_logger())
+        name = self._requests.name
+        watch = TopicWatch(self._requests, lambda: admin.facts(client, [name], TOPIC_LOOK_S).get(name))
+        while watch.fault is None:
+            await asyncio.sleep(settings.worker.topic_check_s)
+            # Not in the loop's own pool: the process would wait for an answer when it ends.
+            await self._thread("topic watch", watch.look)
+        self._end(watch.fault)
+
     async def ended(self) -> None:
         """Wait until both threads have ended, each in its turn. Raises what one of them raised."""
         running = {self._poller_end, self._publisher_end}
@@ -232,8 +249,12 @@ class Worker:
             return
         self._observer.bug(error, "event loop")
         if self._fault is None:
-            self._fault = DispatcherError(f"internal error: {type(error).__name__}", "the log above has the traceback: report it")
-            self._to_poller.put(Stop(drain=False))
+            self._end(DispatcherError(f"internal error: {type(error).__name__}", "the log above has the traceback: report it"))
+
+    def _end(self, fault: DispatcherError) -> None:
+        """End in order, and say why; the first reason counts."""
+        self._fault = self._fault or fault
+        self._to_poller.put(Stop(drain=False))
 
     def _leave_stuck(self) -> None:
         """A client that does not come back from leaving the group is left to itself: all is published and given up by then."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from dispatcher.settings import Settings
 from tests.topics import SettingsFactory
@@ -77,3 +77,8 @@ def configure(settings: Settings, name: str, config: Mapping[str, str]) -> None:
 def connected(settings: Settings) -> AdminClient:
     """Make an admin client of no settings but the address."""
     return AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+
+
+def grow(admin: AdminClient, name: str, partitions: int) -> None:
+    """Give a topic more partitions."""
+    admin.create_partitions([NewPartitions(name, partitions)])[name].result(timeout=15)

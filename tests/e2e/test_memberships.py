@@ -82,3 +82,21 @@ def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, t
         operator.delete(admin, topics.requests)
         operator.create(admin, topics.requests, 1)
         assert "is not in the log" in _words(running)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
+def test_a_topic_that_is_deleted_ends_its_workers(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """The group only takes the partitions away, in silence: the worker would idle, and call itself ready."""
+    with stage(settings, tmp_path, partitions=2) as set_up:
+        running = set_up.worker(protocol=protocol, topic_check_s=1).ready()
+        operator.delete(operator.connected(set_up.settings), set_up.settings.topics.requests)
+        assert "was deleted" in _words(running)
+
+
+def test_a_topic_that_grows_ends_its_workers(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Also the one that is given none of the new partitions: its keys may have moved."""
+    with stage(settings, tmp_path, partitions=1) as set_up:
+        workers = [set_up.worker(topic_check_s=1).ready() for _ in range(2)]
+        operator.grow(operator.connected(set_up.settings), set_up.settings.topics.requests, 2)
+        for worker in workers:
+            assert "has grown beyond the 1 partitions" in _words(worker)
