@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE := dispatcher tests
 PYTEST_ARGS ?=
+# Tests on a broker mostly wait, so two run at a time, each half on a broker of its own; JOBS=0 runs one after another.
+JOBS ?= 2
 
 .PHONY: help
 help: ## this list
@@ -65,8 +67,8 @@ demo: install ## a broker, a worker and 1,500 real requests, from nothing, in ab
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint types structure ## everything that CI runs: checks first, then all tests (a broker is started for them)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: lint types structure ## everything that CI runs: checks first, then all tests (brokers are started for them)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: install-dev ## ruff: rules and format
