@@ -93,15 +93,15 @@ bench: install-dev ## throughput, latency and memory as ratios to raw loops; on 
 
 .PHONY: e2e
 e2e: install-dev ## the tests on a real broker: minutes
-	@$(BIN)/python -m pytest -m "broker and not soak" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "broker and not soak" $(PYTEST_ARGS)
 
 .PHONY: soak
 soak: install-dev ## variants of the tests on a real broker that `make test` leaves out
-	@$(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak $(PYTEST_ARGS)
 
 .PHONY: faults
 faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants
-	@env -u DISPATCHER_KAFKA__BOOTSTRAP_SERVERS $(BIN)/python -m pytest -m faults $(PYTEST_ARGS)
+	@env -u DISPATCHER_KAFKA__BOOTSTRAP_SERVERS $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m faults $(PYTEST_ARGS)
 
 .PHONY: newcomer
 newcomer: $(BIN)/python ## the README's commands from a fresh clone of what is committed, with an empty home: minutes
