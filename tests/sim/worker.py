@@ -38,10 +38,11 @@ LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB}
 class SimulatedSink(Sink):
     """The product's sink over a simulated producer."""
 
-    def __init__(self, settings: Settings, transactional_id: str | None, process: Process, cluster: Cluster) -> None:
+    def __init__(self, settings: Settings, transactional_id: str | None, process: Process, cluster: Cluster, ear: Ear) -> None:
         super().__init__(settings, transactional_id, LIMITS)
         self._process = process
         self._cluster = cluster
+        self._ear = ear
         self._outsider: Any = Consumer(process, cluster, lambda: False)
 
     def open(self) -> None:
@@ -52,7 +53,7 @@ class SimulatedSink(Sink):
         if self._id is not None:
             self._step(partial(producer.init_transactions, STEP_S))
 
-    def _leashed(self, call: Callable[[], object]) -> None:  # type: ignore[override] # there it needs no self
+    def _leashed(self, call: Callable[[], object]) -> None:
         """As `Sink._leashed`, without a thread: some calls that run out of time would not have come back."""
         try:
             call()
@@ -61,6 +62,13 @@ class SimulatedSink(Sink):
                 raise
             self._process.pause(HANG_S)
             raise KafkaException(plain(KafkaError._WAIT_COORD)) from None
+
+    def flush(self, timeout_s: float = STEP_S) -> bool:
+        """As `Sink.flush`, and heard of where the time was too short."""
+        done = super().flush(timeout_s)
+        if not done:
+            self._ear.info("flush_expired")
+        return done
 
     def limits(self) -> dict[str, int] | None:
         """As `Sink.limits`: what the topics take now; None where the cluster cannot be asked."""
@@ -157,7 +165,7 @@ class Worker:
             *(self._to_poller, self._to_publisher, clock, self.ear, self._die),
         )
         transactional_id = f"{settings.worker.group}-{settings.worker.slot}" if settings.worker.publishing == "exactly_once" else None
-        sink = SimulatedSink(settings, transactional_id, process, cluster)
+        sink = SimulatedSink(settings, transactional_id, process, cluster, self.ear)
         self.publisher = Publisher(
             *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
             *(lambda: self.poller.snapshot, self.ear, clock),

@@ -51,6 +51,7 @@ class World:
         self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S)
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
+        self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
         self.callee = Callee(plan.manners, self.tell)
@@ -66,6 +67,7 @@ class World:
         match event:
             case CallStarted(call=call, worker=worker):
                 self._calls[call] = worker
+                self.tally["called_again"] += self._epochs.setdefault((event.partition, event.offset), event.epoch) < event.epoch
             case CallEnded(call):
                 self._calls.pop(call, None)
             case Crashed(worker):
