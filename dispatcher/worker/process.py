@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import random
 import resource
@@ -148,7 +147,7 @@ class Worker:
         observer = WorkerObserver(metrics, self._clock)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
-        topic_id = _text(requests.topic_id)
+        topic_id = requests.topic_id_text
         decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
         self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, observer, self._clock, random.random)
         consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
@@ -328,11 +327,6 @@ def _finish(end: asyncio.Future[None], error: BaseException | None) -> None:
         end.set_result(None)
     else:
         end.set_exception(error)
-
-
-def _text(topic_id: bytes) -> str:
-    """A topic id as Kafka's tools print it: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(topic_id).decode("ascii").rstrip("=")
 
 
 def _die(message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -51,6 +52,11 @@ class TopicFacts:
     partitions: int
     max_message_bytes: int
     is_writable: bool = True  # as far as the broker tells us what we may do
+
+    @property
+    def topic_id_text(self) -> str:
+        """The id as Kafka's tools print it: URL-safe base64 without padding."""
+        return base64.urlsafe_b64encode(self.topic_id).decode("ascii").rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
