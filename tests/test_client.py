@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.client import OPEN_MAX, Submitter, stamp
@@ -31,7 +31,9 @@ class Producer:
         return SimpleNamespace(topics={SETTINGS.topics.requests: None})
 
     def produce(self, _topic: str, **given: Any) -> None:
-        """Take a record."""
+        """Take a record; a key `refuse` is refused at once, as a lost producer does."""
+        if given["key"].startswith(b"refuse"):
+            raise KafkaException(KafkaError(int(given["key"].removeprefix(b"refuse"))))
         self.open.append((given["key"], given["on_delivery"]))
         self.most_open = max(self.most_open, len(self.open))
 
@@ -65,7 +67,20 @@ def of(key: object) -> Submission:
 
 
 @pytest.mark.parametrize(
-    "code", [KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._PURGE_INFLIGHT, KafkaError.NOT_ENOUGH_REPLICAS]
+    "code",
+    [
+        KafkaError._MSG_TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        # What librdkafka says of its own queue, where a message that was sent already waits to be sent again.
+        KafkaError._PURGE_QUEUE,
+        KafkaError._FATAL,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        # A broker that has just been started knows no topic for a moment.
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
 )
 def test_an_unknown_end_carries_the_id(producer: Producer, code: int) -> None:
     """A failed delivery that may have been written is SubmitUnknown with the id under which it can be sent again: exit 4."""
@@ -86,7 +101,6 @@ def test_no_report_at_all_is_unknown(producer: Producer, monkeypatch: pytest.Mon
     ("code", "kind"),
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, BrokerError),
-        (KafkaError._PURGE_QUEUE, BrokerError),
         (KafkaError.MSG_SIZE_TOO_LARGE, ConfigError),
     ],
 )
@@ -94,6 +108,13 @@ def test_what_was_certainly_not_written_is_not_unknown(producer: Producer, code:
     """A refusal is an error that says so."""
     with Submitter(SETTINGS) as submitter, pytest.raises(kind):
         submitter.submit(of(code))
+
+
+@pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError._UNKNOWN_TOPIC, KafkaError._STATE])
+def test_what_the_producer_does_not_take_was_not_written(producer: Producer, code: int) -> None:
+    """Refused before it was in any queue: nothing of it can be in the topic."""
+    with Submitter(SETTINGS) as submitter, pytest.raises(BrokerError):
+        submitter.submit(of(f"refuse{code}"))
 
 
 def test_outcomes_come_in_order_and_bounded(producer: Producer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,9 @@ from dispatcher.core.envelope import REPLY_PARTITION, REPLY_TOPIC
 from dispatcher.core.record import Header
 from dispatcher.core.submission import Stamp, Submission, request
 from dispatcher.errors import ConfigError
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PARTITION_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,14 @@ class Request:
 
 
 def reply_to(topic: str | None, partition: int | None) -> tuple[Header, ...]:
-    """Ask for the reply in a topic (one of the workers' `topics.reply_topics`) and partition; None leaves it where replies usually are."""
+    """Ask for the reply in a topic (one of the workers' `topics.reply_topics`) and partition; None leaves it where replies usually are.
+
+    Raises ConfigError for what no topic or partition can be called.
+    """
+    if topic is not None and not _TOPIC.fullmatch(topic):
+        raise ConfigError("reply_topic is not the name of a topic", "1 to 249 letters, digits, dots, dashes and underscores")
+    if partition is not None and not 0 <= partition <= _PARTITION_MAX:
+        raise ConfigError(f"reply_partition cannot be {partition}", "partitions have numbers from 0 on")
     headers: list[Header] = []
     if topic is not None:
         headers.append((REPLY_TOPIC[0], topic.encode()))

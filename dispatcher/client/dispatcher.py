@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import weakref
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,23 +15,21 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dispatcher.adapters import config as configuration
-from dispatcher.adapters.kafka.inquiry import Inquiry
 from dispatcher.client import search
-from dispatcher.client.backlog import Backlog
+from dispatcher.client.asking import Asking, unknown
 from dispatcher.client.call import Call, Request, reply_to
+from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
-from dispatcher.client.listener import Listener
 from dispatcher.client.reply import DeadLetter, Reply
-from dispatcher.client.sender import UNKNOWN_HINT, Outcome, Parcel, Sender
 from dispatcher.client.serving import refuse_own_lane
-from dispatcher.client.shared import Shared, Turns
+from dispatcher.client.shared import Turns
 from dispatcher.client.submitter import OPEN_MAX, stamp
+from dispatcher.client.waiting import Waiting
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.positions import parse_span
-from dispatcher.core.record import Record
-from dispatcher.core.sought import Sought, sought
+from dispatcher.core.sought import sought
 from dispatcher.core.submission import Receipt, Submission
-from dispatcher.errors import AskTimeout, ConfigError, DispatcherError, ReplyGone, SubmitUnknown, WaitTimeout
+from dispatcher.errors import ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 
 T = TypeVar("T")
@@ -45,20 +42,6 @@ ACK_TIMEOUT_S = 30.0
 ACK_GRACE_S = 5.0
 # A lane may be busy with one call for a minute, and an ask is mostly made by somebody who waits for it.
 ASK_TIMEOUT_S = 120.0
-# A transaction's parts become visible one after another. A reply that is still not there so long after the position that was
-# committed with it will not come.
-SETTLE_S = 10.0
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far an ask or a wait has come: what can be said when its time is over."""
-
-    request_id: str
-    has_turn: bool = False
-    listens: bool = False
-    parcel: Parcel | None = None
-    receipt: Receipt | None = None
 
 
 class Dispatcher:
@@ -84,22 +67,20 @@ class Dispatcher:
         asks_max: int = ASKS_MAX,
         ack_timeout_s: float = ACK_TIMEOUT_S,
     ) -> None:
+        if asks_max < 1 or not ack_timeout_s > 0:
+            raise ConfigError("asks_max is at least 1, and ack_timeout_s more than 0")
         self._settings = settings_of(settings, config, bootstrap_servers)
-        self._reply_topic, self._reply_partition = reply_topic, reply_partition
+        self._reply_topic = reply_topic
         self._reply_to = reply_to(reply_topic, reply_partition)
         self._turns = Turns(asks_max)
         self._asks_max = asks_max
-        self._inquiry = Inquiry(self._settings)
-        self._sender = Sender(self._settings, ack_timeout_s)
+        self._connection = Connection(self._settings, reply_topic, reply_partition, ack_timeout_s)
         self._ack_timeout_s = ack_timeout_s
-        self._listener: Listener | None = None
-        self._counts: dict[str, Shared[int]] = {}  # partitions by topic
         self._feeds: weakref.WeakSet[Feed[Any]] = weakref.WeakSet()
 
     async def __aenter__(self) -> Self:
         """Be ready. That Kafka cannot be reached is told by what needs it first."""
-        self._listener = Listener(self._settings, self._inquiry)
-        self._sender.start()
+        self._connection.open()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -107,17 +88,11 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Let go of everything; what is still open ends with an error. May be repeated."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        for feed in list(self._feeds):
-            await feed.aclose()
-        self._turns.close()
-        for count in list(self._counts.values()):
-            count.cancel()
-        await listener.close()
-        await asyncio.to_thread(self._sender.close)
-        self._inquiry.close()
+        async with AsyncExitStack() as parts:  # the last one first, and each whatever becomes of the others
+            parts.push_async_callback(self._connection.close)
+            parts.callback(self._turns.close)
+            for feed in list(self._feeds):
+                parts.push_async_callback(feed.aclose)
 
     async def submit(
         self,
@@ -137,18 +112,22 @@ class Dispatcher:
         id that it carries, the request may be executed twice, both times under the same `Idempotency-Key`.
         """
         submission = self._written(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata))
-        self._open()
-        await self._count(self._settings.topics.requests)
-        parcel, acknowledged = self._send(submission)
+        _ = self._connection.listener
+        partitions = await self._connection.count(self._settings.topics.requests)
+        if self._connection.reply_partition is not None:
+            await self._connection.reply_place(partition_for(submission.key or b"", partitions))
+        outgoing, acknowledged = self._connection.send(submission)
+        within_s = self._ack_timeout_s + ACK_GRACE_S
         try:
             # librdkafka itself gives up after ack_timeout_s; this is for one that does not.
-            async with asyncio.timeout(self._ack_timeout_s + ACK_GRACE_S):
-                outcome = await acknowledged
+            async with asyncio.timeout(within_s):
+                return self._connection.receipt(await acknowledged)
         except TimeoutError:
-            raise self._unknown(submission.request_id or "") from None
+            if outgoing.withdraw():
+                raise self._connection.unsent(within_s) from None
+            raise unknown(submission.request_id or "") from None
         finally:
-            parcel.withdraw()
-        return self._receipt(outcome)
+            outgoing.withdraw()
 
     async def submit_many(self, requests: Iterable[Request] | AsyncIterable[Request]) -> AsyncIterator[Receipt | DispatcherError]:
         """Submit requests in their order and yield, in that order, a receipt or the error for each; at most `OPEN_MAX` are open."""
@@ -196,15 +175,15 @@ class Dispatcher:
         wanted = sought(receipt)
         if wanted.request is not None:
             refuse_own_lane(*wanted.request)
-        progress = _Progress(wanted.name)
+        waiting, has_turn = Waiting(self._connection, wanted), False
         try:
             async with asyncio.timeout(timeout), self._turns.turn():
-                progress.has_turn = True
-                return Reply.of(await self._found(wanted, progress))
+                has_turn = True
+                return Reply.of(await waiting.found())
         except TimeoutError:
-            if progress.has_turn and not progress.listens:
-                raise self._inquiry.unreachable() from None
-            raise WaitTimeout(f"no reply to request {wanted.name} within {timeout:g} s", "wait again, or look where it stands") from None
+            trouble = self._connection.trouble() if has_turn and not waiting.listens else None
+            late = WaitTimeout(f"no reply to request {wanted.name} within {timeout:g} s", "wait again, or look where it stands")
+            raise trouble or late from None
 
     def replies(
         self,
@@ -239,149 +218,28 @@ class Dispatcher:
         query = _query(start, end, partitions, key=key, request_id=request_id, reason=reason, follow=follow)
         return self._feed(Feed(partial(search.dead_letters, self._settings, query), DeadLetter.of))
 
-    # --- sending ------------------------------------------------------------------------------------------------------------------------
-
     def _written(self, request: Request) -> Submission:
         return request.submission(stamp(request_id=request.request_id), self._reply_to)
-
-    def _send(self, submission: Submission) -> tuple[Parcel, asyncio.Future[Outcome]]:
-        self._open()
-        loop = asyncio.get_running_loop()
-        acknowledged: asyncio.Future[Outcome] = loop.create_future()
-        return self._sender.send(submission, partial(_tell, loop, acknowledged)), acknowledged
-
-    def _receipt(self, outcome: Outcome) -> Receipt:
-        if isinstance(outcome, DispatcherError):
-            raise outcome
-        return replace(outcome, reply_topic=self._reply_topic, reply_partition=self._reply_partition)
-
-    def _unknown(self, request_id: str) -> SubmitUnknown:
-        return SubmitUnknown(f"no acknowledgement for request {request_id} in time", UNKNOWN_HINT, request_id=request_id)
-
-    # --- asking -------------------------------------------------------------------------------------------------------------------------
 
     async def _ask(self, request: Request, timeout: float) -> Reply:  # noqa: ASYNC109 - as in `ask`
         submission = self._written(request)
         del request
-        progress = _Progress(submission.request_id or "")
+        asking, has_turn = Asking(self._connection, submission.request_id or ""), False
         try:
             async with asyncio.timeout(timeout), self._turns.turn():
-                progress.has_turn = True
-                work = self._answered(submission, progress)
+                has_turn = True
+                work = asking.answered(submission)
                 del submission
-                return await work
+                return Reply.of(await work)
         except TimeoutError:
-            raise self._late(progress, timeout) from None
-
-    async def _answered(self, submission: Submission, progress: _Progress) -> Reply:
-        """Listen, send, and wait for the acknowledgement and for the reply, whichever order they come in."""
-        listener = self._open()
-        topics = self._settings.topics
-        partition = partition_for(submission.key or b"", await self._count(topics.requests))
-        refuse_own_lane(topics.requests, partition)
-        topic = self._reply_topic or topics.replies
-        number = partition % await self._count(topic) if self._reply_partition is None else self._reply_partition
-        watch = await listener.watch(progress.request_id, [(topic, number)])
-        try:
-            progress.parcel, acknowledged = self._send(submission)
-            del submission
-            first: set[asyncio.Future[Any]] = {acknowledged, watch.found}
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if not watch.found.done():
-                progress.receipt = self._receipt(acknowledged.result())
-                progress.parcel = None
-                if progress.receipt.partition != partition:
-                    # The request topic has grown under us: the reply stands elsewhere, perhaps already.
-                    self._counts.clear()
-                    return Reply.of(await self._found(sought(progress.receipt), progress))
-            return Reply.of(await watch.found)
-        finally:
-            listener.release(watch)
-            if progress.parcel is not None:
-                progress.parcel.withdraw()
-
-    def _late(self, progress: _Progress, timeout_s: float) -> DispatcherError:
-        """Say what is known of an ask whose time is over."""
-        if progress.receipt is not None:
-            text, hint = (
-                f"no reply to request {progress.request_id} within {timeout_s:g} s",
-                "it will be answered: wait for it with its receipt",
-            )
-            if self._reply_topic is not None:
-                hint += f"; workers whose topics.reply_topics lacks {self._reply_topic} answer in {self._settings.topics.replies}"
-            return AskTimeout(text, hint, receipt=progress.receipt)
-        if progress.parcel is not None and not progress.parcel.withdraw():
-            return self._unknown(progress.request_id)
-        if not progress.has_turn:
-            return WaitTimeout(
-                f"nothing was sent within {timeout_s:g} s: {self._asks_max} others of this client were open", "raise asks_max"
-            )
-        return self._inquiry.unreachable()
-
-    # --- waiting ------------------------------------------------------------------------------------------------------------------------
-
-    async def _found(self, wanted: Sought, progress: _Progress) -> Record:
-        """Listen from now on, and search what stands there already."""
-        listener = self._open()
-        topic, numbers = await self._where(wanted)
-        watch = await listener.watch(wanted.name, [(topic, number) for number in numbers])
-        progress.listens = True
-        backlog = Backlog(self._settings, wanted, topic, numbers)
-        searched = asyncio.create_task(backlog.search())
-        first: set[asyncio.Future[Any]] = {watch.found, searched}
-        try:
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            if not watch.found.done():
-                found = searched.result()
-                if found is not None:
-                    return found
-                await asyncio.wait({watch.found}, timeout=SETTLE_S if backlog.settled else None)
-            if not watch.found.done():
-                raise ReplyGone(
-                    f"request {wanted.name} was settled, and its reply is not in {topic} any more",
-                    f"replies are kept for {self._settings.topics.reply_retention_days:g} days",
-                )
-            return watch.found.result()
-        finally:
-            listener.release(watch)
-            searched.cancel()
-            with contextlib.suppress(asyncio.CancelledError, DispatcherError):
-                await searched
-
-    async def _where(self, wanted: Sought) -> tuple[str, list[int]]:
-        """Name the reply topic and the partitions in which a reply can be."""
-        topic = wanted.reply_topic or (self._settings.topics.replies if wanted.request is not None else self._reply_topic)
-        topic = topic or self._settings.topics.replies
-        count = await self._count(topic)
-        if wanted.reply_partition is not None:
-            return topic, [wanted.reply_partition]
-        if wanted.request is not None:
-            return topic, [wanted.request[1] % count]
-        return topic, list(range(count)) if self._reply_partition is None else [self._reply_partition]
-
-    # --- all ----------------------------------------------------------------------------------------------------------------------------
-
-    def _open(self) -> Listener:
-        if self._listener is None:
-            raise DispatcherError("this client is not open", "async with Dispatcher(...) as d: …")
-        return self._listener
-
-    async def _count(self, topic: str) -> int:
-        """Count the partitions of a topic, asked for once."""
-        asked = self._counts.get(topic)
-        if asked is None:
-            asked = self._counts[topic] = Shared(self._counted(topic))
-        return await asked.result()
-
-    async def _counted(self, topic: str) -> int:
-        try:
-            return (await self._inquiry.partitions([topic]))[topic]
-        except BaseException:
-            self._counts.pop(topic, None)
-            raise
+            if not has_turn:
+                raise WaitTimeout(
+                    f"nothing was sent within {timeout:g} s: {self._asks_max} others of this client were open", "raise asks_max"
+                ) from None
+            raise asking.late(timeout) from None
 
     def _feed(self, feed: Feed[T]) -> Feed[T]:
-        self._open()
+        _ = self._connection.listener
         self._feeds.add(feed)
         return feed
 
@@ -417,17 +275,6 @@ async def _outcome(submitted: asyncio.Task[Receipt]) -> Receipt | DispatcherErro
         return submitted.result()
     except DispatcherError as error:
         return error
-
-
-def _tell(loop: asyncio.AbstractEventLoop, acknowledged: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    """Pass on how a request ended. Called in the sender's thread; the loop may be gone."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(_fill, acknowledged, outcome)
-
-
-def _fill(acknowledged: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not acknowledged.done():
-        acknowledged.set_result(outcome)
 
 
 def settings_of(settings: Settings | None, config: Path | str | None, bootstrap_servers: str | None) -> Settings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import weakref
@@ -12,11 +11,15 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from dispatcher.adapters.kafka.loop import tell
 from dispatcher.client.search import Search
 from dispatcher.core.record import Record
 from dispatcher.errors import DispatcherError
 
 T = TypeVar("T")
+
+# A search ends within `log.POLL_S`, unless it waits for a broker that is away: then its thread ends later, by itself.
+END_S = 5.0
 
 # What was passed over. Silent until a program gives it a handler.
 LOG = logging.getLogger("dispatcher.client")
@@ -69,9 +72,10 @@ class Feed(AsyncIterator[T], Generic[T]):
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """End the search and let go of its connection. May be repeated."""
+        """End the search and wait until its connection is closed, at most `END_S`. May be repeated."""
         self._ended = True
         self._run.stop()
+        await asyncio.to_thread(self._run.join)
 
 
 class _Run:
@@ -103,6 +107,11 @@ class _Run:
             search.stop()
         self._asked.put(None)
 
+    def join(self) -> None:
+        """Wait for the end of the thread, which closes the search."""
+        if self._thread is not None:
+            self._thread.join(END_S)
+
     def _work(self) -> None:
         """Search as far as is asked for. The last answer is None or an error, and then whatever is asked still gets the same."""
         last: DispatcherError | None = None
@@ -114,27 +123,12 @@ class _Run:
                 # Looked at after the search can be seen by `stop`: it reaches the search, or we see that it came.
                 while asked is not None and not self._stopped:
                     record = next(found, None)
-                    _tell(asked, record)
+                    tell(asked, record)
                     asked = self._asked.get()
         except DispatcherError as error:
             last = error
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
             last = DispatcherError(f"reading ended: {type(error).__name__}")
         while asked is not None:
-            _tell(asked, last)
+            tell(asked, last)
             asked = self._asked.get()
-
-
-def _tell(future: asyncio.Future[Record | None], outcome: Record | DispatcherError | None) -> None:
-    """Pass on what was found; the loop may be gone."""
-    with contextlib.suppress(RuntimeError):
-        future.get_loop().call_soon_threadsafe(_fill, future, outcome)
-
-
-def _fill(future: asyncio.Future[Record | None], outcome: Record | DispatcherError | None) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, DispatcherError):
-        future.set_exception(outcome)
-    else:
-        future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""Waiting for replies: the thread that reads them (`_Ear`), and the event loop's side that decides what is read (`Listener`)."""
+"""Waiting for replies: the thread that reads them (`_Poller`), and the event loop's side that decides what is read (`Listener`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from dispatcher.adapters.kafka.inquiry import Inquiry, Place
+from dispatcher.adapters.kafka.loop import fill, tell
 from dispatcher.adapters.kafka.tail import Tail
 from dispatcher.client.shared import Shared, closed
 from dispatcher.core.glance import reply_names
@@ -82,7 +84,7 @@ class Listener:
     def __init__(self, settings: Settings, inquiry: Inquiry) -> None:
         self._loop = asyncio.get_running_loop()
         self._inquiry = inquiry
-        self._ear = _Ear(settings, self._fault)
+        self._poller = _Poller(settings, self._fault)
         self._readings: dict[Place, _Reading] = {}
         self._closed = False
 
@@ -91,13 +93,15 @@ class Listener:
         if self._closed:
             raise closed()
         found: asyncio.Future[Record] = self._loop.create_future()
-        made = Watch(name, tuple(places), found, lambda record: self._tell(found, record))
-        self._ear.put(_Await(made))
+        made = Watch(name, tuple(places), found, partial(tell, found))
+        self._poller.put(_Await(made))
         try:
             missing = [place for place in made.places if place not in self._readings]
             if missing:
-                captured = Shared(self._capture(missing))
-                self._readings |= {place: _Reading(captured) for place in missing}
+                begun: dict[Place, _Reading] = {}
+                captured = Shared(self._capture(begun))
+                begun |= {place: _Reading(captured) for place in missing}
+                self._readings |= begun
             readings = [self._readings[place] for place in made.places]
             for reading in readings:
                 self._join(reading, made)
@@ -110,7 +114,7 @@ class Listener:
 
     def release(self, watch: Watch) -> None:
         """Wait no more; may be repeated. Partitions that nobody waits in are dropped after a while."""
-        self._ear.put(_Forget(watch))
+        self._poller.put(_Forget(watch))
         watch.found.cancel()
         for place in watch.places:
             reading = self._readings.get(place)
@@ -118,7 +122,7 @@ class Listener:
                 continue
             reading.watches.remove(watch)
             if not reading.watches:
-                reading.timer = self._loop.call_later(LINGER_S, self._drop, place)
+                reading.timer = self._loop.call_later(LINGER_S, self._drop, place, reading)
 
     @property
     def reading(self) -> frozenset[Place]:
@@ -133,9 +137,9 @@ class Listener:
             if reading.timer is not None:
                 reading.timer.cancel()
             for watch in reading.watches:
-                _fail(watch.found, closed())
+                fill(watch.found, closed())
         self._readings.clear()
-        await asyncio.to_thread(self._ear.close)
+        await asyncio.to_thread(self._poller.close)
 
     def _join(self, reading: _Reading, watch: Watch) -> None:
         reading.watches.add(watch)
@@ -143,24 +147,31 @@ class Listener:
             reading.timer.cancel()
             reading.timer = None
 
-    async def _capture(self, places: list[Place]) -> None:
+    async def _capture(self, begun: dict[Place, _Reading]) -> None:
         """Learn where partitions end, and read them from there."""
         try:
-            for place, end in (await self._inquiry.ends(places)).items():
-                self._ear.put(_Add(place, end))
+            ends = await self._inquiry.ends(begun)
         except BaseException:
-            for place in places:
-                self._readings.pop(place, None)
+            for place, reading in begun.items():
+                self._end(place, reading)
             raise
+        for place, reading in begun.items():
+            if self._readings.get(place) is reading:
+                self._poller.put(_Add(place, ends[place]))
 
-    def _drop(self, place: Place) -> None:
+    def _drop(self, place: Place, reading: _Reading) -> None:
+        if not reading.watches and self._end(place, reading):
+            self._poller.put(_Drop(place))
+
+    def _end(self, place: Place, reading: _Reading) -> bool:
+        """Count a reading as over; False where it was over before, and perhaps another one has begun."""
+        if reading.timer is not None:
+            reading.timer.cancel()
+            reading.timer = None
+        if self._readings.get(place) is not reading:
+            return False
         del self._readings[place]
-        self._ear.put(_Drop(place))
-
-    def _tell(self, found: asyncio.Future[Record], record: Record) -> None:
-        """Pass a reply on. Called in the thread; the loop may be gone."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(_fill, found, record)
+        return True
 
     def _fault(self, place: Place | None, error: DispatcherError) -> None:
         """Pass on that a partition (None: any) cannot be read. Called in the thread."""
@@ -169,17 +180,16 @@ class Listener:
 
     def _failed(self, place: Place | None, error: DispatcherError) -> None:
         for at in list(self._readings) if place is None else [place]:
-            reading = self._readings.pop(at, None)
+            reading = self._readings.get(at)
             if reading is None:
                 continue
-            self._ear.put(_Drop(at))
-            if reading.timer is not None:
-                reading.timer.cancel()
+            self._end(at, reading)
+            self._poller.put(_Drop(at))
             for watch in reading.watches:
-                _fail(watch.found, error)
+                fill(watch.found, error)
 
 
-class _Ear:
+class _Poller:
     """The thread that owns the consumer and knows who waits for what."""
 
     def __init__(self, settings: Settings, fault: Callable[[Place | None, DispatcherError], None]) -> None:
@@ -215,16 +225,18 @@ class _Ear:
                     self._fault(letter.place, known)
 
     def _listen(self, tail: Tail) -> None:
-        while self._take_letters(tail, wait=not self._reads):
-            batch = tail.read(POLL_S if self._reads else 0)
-            # Whoever sent a request has put its letter before: it is read before a reply is looked at.
-            if not self._take_letters(tail, wait=False):
-                break
-            for place, error in batch.faults.items():
-                self._fault(place, error)
-            for record in batch.records:
-                self._hear(record)
-        tail.close()
+        try:
+            while self._take_letters(tail, wait=not self._reads):
+                batch = tail.read(POLL_S if self._reads else 0)
+                # Whoever sent a request has put its letter before: it is read before a reply is looked at.
+                if not self._take_letters(tail, wait=False):
+                    break
+                for place, error in batch.faults.items():
+                    self._fault(place, error)
+                for record in batch.records:
+                    self._hear(record)
+        finally:
+            tail.close()
 
     def _take_letters(self, tail: Tail, *, wait: bool) -> bool:
         """Do what the letters say; False at the last one."""
@@ -237,7 +249,7 @@ class _Ear:
 
     def _take(self, letter: _Letter, tail: Tail) -> None:
         match letter:
-            case _Add(place, offset):
+            case _Add(place, offset) if place not in self._reads:
                 tail.add(place, offset)
                 self._reads.add(place)
             case _Drop(place) if place in self._reads:
@@ -262,14 +274,3 @@ class _Ear:
             for watch in [watch for watch in self._awaited.get(name, ()) if place in watch.places]:
                 watch.told(record)
                 self._forget(watch)
-
-
-def _fill(found: asyncio.Future[Record], record: Record) -> None:
-    if not found.done():
-        found.set_result(record)
-
-
-def _fail(found: asyncio.Future[Record], error: DispatcherError) -> None:
-    if not found.done():
-        found.set_exception(error)
-        found.exception()  # whoever awaits it still gets it; if nobody does, that is no accident to be told

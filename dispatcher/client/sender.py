@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from dispatcher.adapters.kafka.faults import is_fatal
 from dispatcher.client.submitter import Sent, Submitter
 from dispatcher.core.submission import Receipt, Submission
-from dispatcher.errors import DispatcherError, SubmitUnknown
+from dispatcher.errors import DispatcherError, SubmitUnknown, WaitTimeout
 from dispatcher.settings import Settings
 
 # Gathers what is submitted at the same moment; an ask does not feel it.
@@ -30,8 +30,8 @@ Outcome = Receipt | DispatcherError
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
-    """A request for the thread. `told` is called in the thread, once.
+class Outgoing:
+    """A request for the thread. `told` is called in the thread, once, of a request that was withdrawn in time too.
 
     The asker may withdraw it. Each side writes its own mark before it reads the other's, so one of the two sees that both moved: whoever
     withdraws and then finds it not `handed` knows for certain that it was not and will not be written.
@@ -41,11 +41,14 @@ class Parcel:
     told: Callable[[Outcome], None]
     withdrawn: bool = False
     handed: bool = False
+    in_time: bool = False
 
     def withdraw(self) -> bool:
-        """Ask for it not to be sent; whether that came in time."""
-        self.withdrawn = True
-        return not self.handed
+        """Ask for it not to be sent; whether that came in time. Asked again it says the same."""
+        if not self.withdrawn:
+            self.withdrawn = True
+            self.in_time = not self.handed
+        return self.in_time
 
 
 class Sender:
@@ -57,10 +60,10 @@ class Sender:
     def __init__(self, settings: Settings, ack_timeout_s: float) -> None:
         self._settings = settings
         self._ack_timeout_s = ack_timeout_s
-        self._letters: SimpleQueue[Parcel | None] = SimpleQueue()
+        self._letters: SimpleQueue[Outgoing | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # Of the thread:
-        self._open: dict[int, tuple[Sent, Parcel]] = {}  # by the identity of the first
+        self._open: dict[int, tuple[Sent, Outgoing]] = {}  # by the identity of the first
         self._ended: deque[Sent] = deque()
 
     def start(self) -> None:
@@ -68,11 +71,11 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="dispatcher-sender", daemon=True)
         self._thread.start()
 
-    def send(self, submission: Submission, told: Callable[[Outcome], None]) -> Parcel:
+    def send(self, submission: Submission, told: Callable[[Outcome], None]) -> Outgoing:
         """Have a request written."""
-        parcel = Parcel(submission, told)
-        self._letters.put(parcel)
-        return parcel
+        outgoing = Outgoing(submission, told)
+        self._letters.put(outgoing)
+        return outgoing
 
     def close(self) -> None:
         """End the thread; requests without an acknowledgement have an unknown end."""
@@ -86,35 +89,40 @@ class Sender:
         except Exception as error:  # noqa: BLE001 - a bug of ours, or a bad property, must not leave askers waiting
             known = error if isinstance(error, DispatcherError) else DispatcherError(f"the client's sender ended: {type(error).__name__}")
             self._give_up()
-            while (parcel := self._letters.get()) is not None:
-                parcel.told(known)
+            while (outgoing := self._letters.get()) is not None:
+                outgoing.told(known)
 
     def _work(self) -> None:
-        submitter = self._made()
-        submitter.greet()
-        closed = False
-        while not closed:
-            closed = self._take_letters(submitter)
-            submitter.poll(POLL_S if self._open else 0)
-            lost = self._tell(submitter)
-            if closed or lost:
-                submitter.close()  # reports what was still open
-                self._tell(submitter)
-                self._give_up()
-            if lost and not closed:
-                submitter = self._made()
+        is_closed = False
+        while not is_closed:
+            is_closed = self._write(Submitter(self._settings, timeout_s=self._ack_timeout_s, linger_ms=LINGER_MS))
 
-    def _made(self) -> Submitter:
-        return Submitter(self._settings, timeout_s=self._ack_timeout_s, linger_ms=LINGER_MS)
+    def _write(self, submitter: Submitter) -> bool:
+        """Write with one producer, until the client is closed or the producer is lost for good; whether it is closed."""
+        is_closed = is_lost = False
+        try:
+            submitter.greet()
+            while not (is_closed or is_lost):
+                is_closed = self._take_letters(submitter)
+                submitter.poll(POLL_S if self._open else 0)
+                is_lost = self._tell(submitter)
+        finally:
+            submitter.close()  # reports what was still open
+            self._tell(submitter)
+            self._give_up()
+        return is_closed
 
     def _take_letters(self, submitter: Submitter) -> bool:
         """Hand over what has come; whether that was the end. Without anything open it waits for something to come."""
         with contextlib.suppress(Empty):
-            while (parcel := self._letters.get(block=not self._open, timeout=IDLE_S)) is not None:
-                parcel.handed = True
-                if not parcel.withdrawn:
-                    sent = submitter.send(parcel.submission, self._ended)
-                    self._open[id(sent)] = sent, parcel
+            while (outgoing := self._letters.get(block=not self._open, timeout=IDLE_S)) is not None:
+                outgoing.handed = True
+                if outgoing.withdrawn:
+                    name = outgoing.submission.request_id
+                    outgoing.told(WaitTimeout(f"request {name} was not sent: its time was over", "give it more time"))
+                else:
+                    sent = submitter.send(outgoing.submission, self._ended)
+                    self._open[id(sent)] = sent, outgoing
             return True
         return False
 
@@ -123,14 +131,14 @@ class Sender:
         lost = False
         while self._ended:
             sent = self._ended.popleft()
-            _, parcel = self._open.pop(id(sent))
-            parcel.told(submitter.outcome(sent))
+            _, outgoing = self._open.pop(id(sent))
+            outgoing.told(submitter.outcome(sent))
             lost = lost or (sent.error is not None and is_fatal(sent.error))
         return lost
 
     def _give_up(self) -> None:
         """Tell those of which nothing was heard."""
         while self._open:
-            _, parcel = self._open.popitem()[1]
-            name = parcel.submission.request_id
-            parcel.told(SubmitUnknown(f"no acknowledgement for request {name}: the client ended", UNKNOWN_HINT, request_id=name))
+            _, outgoing = self._open.popitem()[1]
+            name = outgoing.submission.request_id
+            outgoing.told(SubmitUnknown(f"no acknowledgement for request {name}: the client ended", UNKNOWN_HINT, request_id=name))

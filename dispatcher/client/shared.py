@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
+from dispatcher.adapters.kafka.loop import fill
 from dispatcher.errors import DispatcherError
 
 T = TypeVar("T")
@@ -37,22 +37,12 @@ class Turns:
 
     def __init__(self, most: int) -> None:
         self._free = most
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in their order
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn, and have it for the length of a block."""
-        if self._free:
-            self._free -= 1
-        else:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if not waiter.cancelled():
-                    self._pass_on()
-                raise
+        await self._come()
         try:
             yield
         finally:
@@ -60,15 +50,28 @@ class Turns:
 
     def close(self) -> None:
         """End the waiting: those who have no turn yet get an error."""
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(closed())
+        for waiter in self._waiting:
+            fill(waiter, closed())
+        self._waiting.clear()
+
+    async def _come(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._waiting.pop(waiter, None)
+            if not waiter.cancelled() and waiter.exception() is None:
+                self._pass_on()  # our turn had just come
+            raise
 
     def _pass_on(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
+        for waiter in self._waiting:
             if not waiter.done():
+                del self._waiting[waiter]
                 waiter.set_result(None)
                 return
         self._free += 1

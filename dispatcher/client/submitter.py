@@ -36,21 +36,17 @@ LINGER_MS = 5
 REPORT_GRACE_S = 5.0
 POLL_S = 0.1
 
-# After these the record is certainly not in the topic. After any other failed delivery it may be.
-_NOT_WRITTEN = frozenset(
+# The broker's refusals: it did not write what it was given. All else in a delivery report says nothing of what was sent before: a request
+# whose acknowledgement was lost waits in librdkafka's queue to be sent again, and is purged, or fails with its producer, from there. Nor
+# does a topic that the broker does not know: one that has just been started knows none for a moment.
+_REFUSED = frozenset(
     {
-        KafkaError._FATAL,
-        KafkaError._PURGE_QUEUE,
-        KafkaError._QUEUE_FULL,
-        KafkaError._UNKNOWN_PARTITION,
-        KafkaError._UNKNOWN_TOPIC,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_RECORD,
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.POLICY_VIOLATION,
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
 
@@ -69,6 +65,7 @@ class Sent:
     request_id: str | None
     ended: deque[Sent] | None = None
     settled: bool = False
+    taken: bool = False  # by the producer: what it refused at once was certainly not written
     error: KafkaError | None = None
     place: tuple[int, int, int] = (-1, -1, 0)  # partition, offset, milliseconds since 1970
 
@@ -164,6 +161,7 @@ class Submitter:
                     headers=list(submission.headers),
                     on_delivery=partial(_delivered, sent),
                 )
+                sent.taken = True
             except BufferError:
                 self._producer.poll(POLL_S)
                 if time.monotonic() < deadline:
@@ -197,7 +195,7 @@ class Submitter:
             return ConfigError(
                 "the request is larger than its topic takes", f"topics.request_max_bytes is {limit}: pass large content by reference"
             )
-        if error is not None and error.code() in _NOT_WRITTEN:
+        if error is not None and (error.code() in _REFUSED or not sent.taken):
             return self._complaints.explain(error, "submitting")
         name = f"request {sent.request_id}" if sent.request_id else "a request without an id"
         hint = (

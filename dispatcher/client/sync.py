@@ -68,8 +68,10 @@ class SyncDispatcher:
         if loop is None or thread is None:
             return
         try:
-            self._run(self._client.close())
-            self._run(_finish())
+            try:
+                self._run(self._client.close())
+            finally:
+                self._run(_finish())  # of a close that was interrupted, too
         finally:
             self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from dispatcher import BrokerError, ConfigError, DispatcherError, Receipt, Settings, SubmitUnknown
 from dispatcher.client import sender as room
-from dispatcher.client.sender import Outcome, Parcel, Sender
+from dispatcher.client.sender import Outcome, Outgoing, Sender
 from dispatcher.client.submitter import Sent, stamp
 from dispatcher.core.submission import Submission, request
 from tests.waiting import eventually
@@ -23,6 +23,7 @@ class Submitter:
 
     made: list[Submitter]
     held: set[str]
+    gate: threading.Event  # clear: the thread is busy
 
     def __init__(self, _settings: Settings, **_given: float) -> None:
         self.sent: list[Sent] = []
@@ -43,6 +44,7 @@ class Submitter:
 
     def poll(self, _timeout_s: float) -> None:
         """Acknowledge."""
+        assert Submitter.gate.wait(60)
         if self.crash:
             raise RuntimeError("bug")
         for each in [each for each in self.sent if each.request_id not in Submitter.held]:
@@ -68,7 +70,8 @@ class Submitter:
 @pytest.fixture
 def sender(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
     """Give a sender that runs."""
-    Submitter.made, Submitter.held = [], set()
+    Submitter.made, Submitter.held, Submitter.gate = [], set(), threading.Event()
+    Submitter.gate.set()
     monkeypatch.setattr(room, "Submitter", Submitter)
     made = Sender(Settings(), 30)
     made.start()
@@ -76,7 +79,7 @@ def sender(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sender]:
     made.close()
 
 
-def send(by: Sender, name: str, key: str = "k") -> tuple[Parcel, SimpleQueue[Outcome]]:
+def send(by: Sender, name: str, key: str = "k") -> tuple[Outgoing, SimpleQueue[Outcome]]:
     """Have a request sent."""
     told: SimpleQueue[Outcome] = SimpleQueue()
     return by.send(request(key, b'{"upstream": "u"}', stamp(request_id=name)), told.put), told
@@ -98,12 +101,23 @@ def test_each_is_told_once_and_in_order(sender: Sender) -> None:
 
 def test_what_is_withdrawn_in_time_is_not_sent(sender: Sender) -> None:
     """Whoever withdraws is told for certain whether that came in time; with the thread in a race no answer is wrong."""
-    surely: list[str] = []
+    Submitter.gate.clear()
+    late, late_told = send(sender, "late")
+    eventually(lambda: late.handed)
+    early, early_told = send(sender, "early")
+    assert (late.withdraw(), early.withdraw()) == (False, True)
+    Submitter.gate.set()
+    assert isinstance(late_told.get(timeout=60), Receipt)
+    assert "was not sent" in str(early_told.get(timeout=60))
+    surely, told = ["early"], []
     for number in range(300):
-        parcel, _ = send(sender, f"r-{number}")
-        if parcel.withdraw():
-            surely.append(parcel.submission.request_id or "")
-    send(sender, "last")[1].get(timeout=60)
+        outgoing, outcomes = send(sender, f"r-{number}")
+        told.append(outcomes)
+        if outgoing.withdraw():
+            surely.append(outgoing.submission.request_id or "")
+    for outcomes in told:
+        outcomes.get(timeout=60)
+    assert "late" in Submitter.made[0].names
     assert not set(surely) & set(Submitter.made[0].names)
 
 
@@ -139,6 +153,7 @@ def test_a_bug_is_told_to_all(sender: Sender) -> None:
     Submitter.made[0].crash = True
     assert isinstance(told.get(timeout=60), SubmitUnknown)
     assert "RuntimeError" in str(send(sender, "later")[1].get(timeout=60))
+    assert Submitter.made[0].closed
 
 
 def test_a_producer_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

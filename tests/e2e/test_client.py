@@ -171,7 +171,7 @@ async def test_a_wait_does_not_trust_clocks(client: Dispatcher, on: Stage) -> No
 
 async def test_a_reply_that_retention_took_is_told(alone: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sentence, and not a wait for ever; exit 1. A request that nobody knows is waited for to the end: exit 4."""
-    monkeypatch.setattr("dispatcher.client.dispatcher.SETTLE_S", 0.5)
+    monkeypatch.setattr("dispatcher.client.waiting.SETTLE_S", 0.5)
     async with Dispatcher(alone.settings) as client:
         reply = await client.ask(ECHO, key="doc:1", request_id="taken", timeout=WITHIN_S)
         receipt = await client.submit(ECHO, key="doc:1")
@@ -261,10 +261,9 @@ async def test_an_ask_that_was_given_up_leaves_nothing_behind(client: Dispatcher
     for task in tasks:
         task.cancel()
     assert [type(found) for found in await asyncio.gather(*tasks, return_exceptions=True)] == [asyncio.CancelledError] * 3
-    listener = client._listener
-    assert listener is not None
+    listener = client._connection.listener
     assert [reading.watches for reading in listener._readings.values()] == [set()]
-    await eventually_async(lambda: not listener._ear._awaited, WITHIN_S, "nothing is waited for")
+    await eventually_async(lambda: not listener._poller._awaited, WITHIN_S, "nothing is waited for")
     assert client._turns._free == client._asks_max
     for name in ("given-up-1", "given-up-2"):
         assert (await client.wait(name, timeout=WITHIN_S)).ok

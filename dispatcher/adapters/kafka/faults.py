@@ -60,6 +60,15 @@ class Complaints:
         """Remember one error; safe from any thread, since adding to a set is one step."""
         self._codes.add(error.code())
 
+    @property
+    def are_there(self) -> bool:
+        """Whether anything was reported since the last `forget`."""
+        return bool(self._codes)
+
+    def forget(self) -> None:
+        """Take what was reported as over: Kafka has answered since."""
+        self._codes.clear()
+
     def fault(self, failure: BaseException, doing: str) -> DispatcherError:
         """Say why `doing` (a clause such as "reading the topics") failed: the most telling of what is known."""
         if isinstance(failure, DispatcherError):

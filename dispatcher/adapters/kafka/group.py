@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, settling
-from dispatcher.adapters.kafka.faults import error_of
+from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.settings import Settings
 
 PAUSE_S = 0.1
@@ -18,20 +18,49 @@ PAUSE_S = 0.1
 
 def committed(cluster: Cluster, settings: Settings, asked: list[TopicPartition]) -> list[TopicPartition]:
     """Read committed positions; asks again while the group's coordinator settles. A negative offset means that there is none."""
-    end = time.monotonic() + cluster.timeout_s
-    doing = f"reading the positions of group {settings.worker.group}"
     with outsider(cluster, settings) as nobody:
-        while True:
-            try:
-                answer = nobody.committed(asked, timeout=max(0.1, end - time.monotonic()))
-                error = next((part.error for part in answer if part.error is not None), None)
-                if error is None:
-                    return answer
-            except KafkaException as failure:
-                error = error_of(failure)
-            if not settling(error) or time.monotonic() > end:
-                raise cluster.complaints.explain(error, doing)
-            nobody.poll(PAUSE_S)
+        return _committed(nobody, cluster.complaints, settings, asked, cluster.timeout_s)
+
+
+class Positions:
+    """The group's committed positions, for one who asks often: over one connection, opened at the first question. Owned by one thread."""
+
+    def __init__(self, settings: Settings, timeout_s: float) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._complaints = Complaints(settings)
+        self._nobody: Consumer | None = None
+
+    def of(self, partition: int) -> int | None:
+        """Give the committed position in a partition of the request topic; None where there is none. Errors: BrokerError."""
+        if self._nobody is None:
+            self._nobody = _outsider(self._settings, self._complaints)
+        asked = [TopicPartition(self._settings.topics.requests, partition)]
+        offset = _committed(self._nobody, self._complaints, self._settings, asked, self._timeout_s)[0].offset
+        return offset if offset >= 0 else None
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._nobody is not None:
+            self._nobody.close()
+            self._nobody = None
+
+
+def _committed(
+    nobody: Consumer, complaints: Complaints, settings: Settings, asked: list[TopicPartition], timeout_s: float
+) -> list[TopicPartition]:
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            answer = nobody.committed(asked, timeout=max(0.1, end - time.monotonic()))
+            error = next((part.error for part in answer if part.error is not None), None)
+            if error is None:
+                return answer
+        except KafkaException as failure:
+            error = error_of(failure)
+        if not settling(error) or time.monotonic() > end:
+            raise complaints.explain(error, f"reading the positions of group {settings.worker.group}")
+        nobody.poll(PAUSE_S)
 
 
 def committed_positions(cluster: Cluster, settings: Settings, partitions: list[int]) -> dict[int, int | None]:
@@ -48,12 +77,16 @@ def outsider(cluster: Cluster, settings: Settings) -> Iterator[Consumer]:
     Not the admin client: asked for a group's offsets while the group's coordinator still loads, it ends the process with a segmentation
     fault (librdkafka behind confluent-kafka 2.16). Not read_committed: whether a position exists does not depend on open transactions.
     """
-    group, heard = settings.worker.group, cluster.complaints.heard
-    nobody = clients.consumer(settings, group=group, protocol="cooperative", isolation="read_uncommitted", on_error=heard)
+    nobody = _outsider(settings, cluster.complaints)
     try:
         yield nobody
     finally:
         nobody.close()
+
+
+def _outsider(settings: Settings, complaints: Complaints) -> Consumer:
+    group, heard = settings.worker.group, complaints.heard
+    return clients.consumer(settings, group=group, protocol="cooperative", isolation="read_uncommitted", on_error=heard)
 
 
 def owned(cluster: Cluster, settings: Settings) -> set[int]:

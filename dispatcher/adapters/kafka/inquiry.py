@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -17,6 +16,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import settling
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
+from dispatcher.adapters.kafka.loop import tell
 from dispatcher.errors import BrokerError, DispatcherError
 from dispatcher.settings import Settings
 
@@ -61,15 +61,17 @@ class Inquiry:
         )
         return {(part.topic, part.partition): info.offset for part, info in found.items()}
 
-    def unreachable(self) -> BrokerError:
-        """Say that Kafka has not answered so far, with the reason as far as it is known."""
+    def trouble(self) -> BrokerError | None:
+        """Say why Kafka does not answer; None where nothing has been heard that speaks against it."""
         if self._made is not None:
             self._made.poll(0)
-        return self._complaints.explain(None, "asking Kafka")
+        return self._complaints.explain(None, "asking Kafka") if self._complaints.are_there else None
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Let go of the connection; open questions are not answered any more."""
-        self._made = None
+        made, self._made = [self._made], None
+        # Its end waits for the library's threads: not on the event loop.
+        await asyncio.to_thread(made.clear)
 
     @property
     def _client(self) -> AdminClient:
@@ -92,6 +94,7 @@ class Inquiry:
                         raise self._fault(failure, doing, key) from None
                     break
             else:
+                self._complaints.forget()
                 return found
             await asyncio.sleep(_PAUSE_S)
 
@@ -114,21 +117,11 @@ def _passes(failure: KafkaException, key: object) -> bool:
 async def _landed(future: Future[Answer], loop: asyncio.AbstractEventLoop) -> Answer:
     """Await an answer. The client's own future is never cancelled: it would be filled all the same, and complain."""
     waiter: asyncio.Future[Answer] = loop.create_future()
-    future.add_done_callback(partial(_tell, loop, waiter))
+    future.add_done_callback(partial(_pass_on, waiter))
     return await waiter
 
 
-def _tell(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[Answer], future: Future[Answer]) -> None:
-    """Pass an answer on. Called in a thread of the client; the loop may be gone."""
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(_fill, waiter, future)
-
-
-def _fill(waiter: asyncio.Future[Answer], future: Future[Answer]) -> None:
-    if waiter.done():
-        return
-    failure = future.exception()
-    if failure is not None:
-        waiter.set_exception(failure)
-    else:
-        waiter.set_result(future.result())
+def _pass_on(waiter: asyncio.Future[Answer], answered: Future[Answer]) -> None:
+    """Pass an answer on. Called in a thread of the client."""
+    failure = answered.exception()
+    tell(waiter, answered.result() if failure is None else failure)
