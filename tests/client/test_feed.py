@@ -65,8 +65,8 @@ async def test_it_gives_what_is_found_and_ends() -> None:
     topic = Topic(b"a", b"b", None)
     found = feed(topic)
     assert [value async for value in found] == [b"a", b"b"]
+    assert topic.closed
     assert [value async for value in found] == []
-    await eventually_async(lambda: topic.closed)
 
 
 async def test_nothing_is_read_before_it_is_asked_for() -> None:
@@ -75,7 +75,7 @@ async def test_nothing_is_read_before_it_is_asked_for() -> None:
     async with feed(topic) as found:
         assert await anext(found) == b"a"
         assert topic.asked == 1
-    await eventually_async(lambda: topic.closed)
+    assert topic.closed
 
 
 async def test_a_cancelled_reader_loses_nothing() -> None:
@@ -98,8 +98,9 @@ async def test_closing_ends_a_search_that_waits() -> None:
     waiting = asyncio.create_task(anext(found, b"nothing"))
     await eventually_async(lambda: topic.asked == 1)
     await found.aclose()
+    assert topic.closed
     assert await waiting == b"nothing"
-    await eventually_async(lambda: topic.closed)
+    assert "dispatcher-feed" not in {thread.name for thread in threading.enumerate() if thread.is_alive()}
     assert await anext(found, b"nothing") == b"nothing"
 
 
@@ -120,8 +121,8 @@ async def test_a_failure_reaches_the_reader(failure: Exception, kind: type[Excep
     assert await anext(found) == b"a"
     with pytest.raises(kind):
         await anext(found)
+    assert topic.closed
     assert await anext(found, None) is None
-    await eventually_async(lambda: topic.closed)
 
 
 async def test_what_cannot_be_read_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,10 +29,12 @@ class Tail:
         self.reads: dict[Place, int] = {}
         self.added: list[tuple[Place, int]] = []
         self.closed = False
+        self.bug: Exception | None = None
         Tail.made = self
 
     def add(self, place: Place, offset: int) -> None:
-        """Take a partition."""
+        """Take a partition; twice is an error, as it is to the real one."""
+        assert place not in self.reads
         self.reads[place] = offset
         self.added.append((place, offset))
 
@@ -41,7 +43,9 @@ class Tail:
         del self.reads[place]
 
     def read(self, timeout_s: float) -> Batch:
-        """Give the next batch."""
+        """Give the next batch, or fail."""
+        if self.bug is not None:
+            raise self.bug
         try:
             return self.batches.get(timeout=timeout_s) if timeout_s else Batch()
         except Empty:
@@ -154,6 +158,54 @@ async def test_what_cannot_be_looked_up_is_told_and_tried_again(listener: Listen
     watch = await listener.watch("a", [P0])
     put(reply("a"))
     assert (await watch.found).offset == 5
+
+
+async def test_a_lookup_that_fails_leaves_no_timer_behind(listener: Listener, ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited gave up before it failed: the next one to wait in that partition is not dropped by what was begun for the first."""
+    monkeypatch.setattr(room, "LINGER_S", 0.5)
+    ends.gate.clear()
+    gone = asyncio.create_task(listener.watch("gone", [P0]))
+    await eventually_async(lambda: ends.asked == [[P0]])
+    gone.cancel()
+    ends.failure = BrokerError("away")
+    ends.gate.set()
+    await eventually_async(lambda: not listener.reading)
+    ends.failure = None
+    watch = await listener.watch("a", [P0])
+    listener.release(await listener.watch("later", [P1]))
+    await eventually_async(lambda: P1 not in listener.reading, what="a timer that was set later has passed")
+    assert listener.reading == {P0}
+    put(reply("a"))
+    assert (await watch.found).offset == 5
+
+
+async def test_a_partition_that_is_looked_up_twice_is_read_once(listener: Listener, ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was dropped while it was looked up, and is wanted again: the first answer counts for nothing."""
+    monkeypatch.setattr(room, "LINGER_S", 0.0)
+    ends.gate.clear()
+    gone = asyncio.create_task(listener.watch("gone", [P0]))
+    await eventually_async(lambda: ends.asked == [[P0]])
+    gone.cancel()
+    await eventually_async(lambda: not listener.reading)
+    waiting = asyncio.create_task(listener.watch("a", [P0]))
+    await eventually_async(lambda: ends.asked == [[P0], [P0]])
+    ends.gate.set()
+    watch = await waiting
+    put(reply("a"))
+    assert (await watch.found).offset == 5
+    assert Tail.made.added == [(P0, 2)]
+
+
+async def test_a_bug_is_told_to_those_who_wait(listener: Listener) -> None:
+    """In one sentence, now and later; the consumer is closed."""
+    watch = await listener.watch("a", [P0])
+    await eventually_async(lambda: Tail.made.reads)
+    Tail.made.bug = RuntimeError("bug")
+    for _ in range(2):
+        with pytest.raises(DispatcherError, match="listener ended: RuntimeError"):
+            await watch.found
+        watch = await listener.watch("a", [P0])
+    assert Tail.made.closed
 
 
 async def test_a_partition_that_is_gone_is_told_to_those_who_wait_in_it(listener: Listener) -> None:

@@ -76,3 +76,30 @@ async def test_a_closed_client_has_no_turns_left_to_wait_for() -> None:
     turns.close()
     with pytest.raises(DispatcherError, match="closed"):
         await waiting
+
+
+async def test_those_who_gave_up_are_forgotten() -> None:
+    """Not only when a turn comes free: all may be held for an hour."""
+    turns = Turns(1)
+    async with turns.turn():
+        tasks = [asyncio.create_task(turns.turn().__aenter__()) for _ in range(5)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert len(turns._waiting) == 0
+    async with turns.turn():
+        assert turns._free == 0
+
+
+async def test_giving_up_while_the_client_is_closed_makes_no_turn() -> None:
+    """There are never more turns than were given."""
+    turns = Turns(1)
+    async with turns.turn():
+        waiting = asyncio.create_task(turns.turn().__aenter__())
+        await asyncio.sleep(0)
+        turns.close()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert turns._free == 0
+    assert turns._free == 1

@@ -84,3 +84,21 @@ async def test_a_client_that_is_not_open_says_so() -> None:
     await client.close()
     with pytest.raises(DispatcherError, match="not open"):
         SyncDispatcher(Settings()).wait("x")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"reply_partition": -1},
+        {"reply_partition": 2**31},
+        {"reply_topic": "no topic"},
+        {"reply_topic": "\udc80"},
+        {"asks_max": 0},
+        {"ack_timeout_s": 0},
+    ],
+)
+@pytest.mark.parametrize("kind", [Dispatcher, SyncDispatcher])
+def test_what_no_client_can_do_is_refused_at_once(kind: type[Any], given: dict[str, Any]) -> None:
+    """As a matter of arguments: exit 2."""
+    with pytest.raises(ConfigError):
+        kind(Settings(), **given)
