@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Setup:
     """What to set up. `kafka` None: a broker is found or started; `port` None: 9092, or a free one where that is taken.
 
     `prefix` names topics and group: never the default ones, since the broker may have real requests.
@@ -81,48 +81,48 @@ class Running:
 
 
 @contextmanager
-def running(wish: Wish, say: Say) -> Iterator[Running]:
+def running(setup: Setup, say: Say) -> Iterator[Running]:
     """Start everything, in order, and end it in the opposite order. Errors: DispatcherError of whatever did not start or end."""
-    folder = wish.folder / "dev"
+    folder = setup.folder / "dev"
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "dev.toml"
     claim(folder, "dispatcher dev", f"use that one (`{with_config(config)} ...`), or choose another folder (--dir)")
     with ExitStack() as order:
         watch = order.enter_context(Watch())
-        kafka, stays = (wish.kafka, True) if wish.kafka else _broker(wish, watch, order, say)
+        kafka, stays = (setup.kafka, True) if setup.kafka else _broker(setup, watch, order, say)
         upstream = order.enter_context(Child("upstream", ["sample-upstream", "--port", "0"], folder, watch))
         url = upstream.first_line()
-        settings = configure(config, kafka, _tables(wish, url))
+        settings = configure(config, kafka, _tables(setup, url))
         init_topics(settings)
-        worker = order.enter_context(Child("worker", ["--config", str(config), "worker"], folder, watch, log_here=wish.log_here))
+        worker = order.enter_context(Child("worker", ["--config", str(config), "worker"], folder, watch, log_here=setup.log_here))
         health = f"http://{settings.worker.http_host}:{settings.worker.http_port}"
         worker.await_ready(f"{health}/readyz")
         yield Running(Addresses(kafka.bootstrap_servers, stays, url, health, config, worker.log), (upstream, worker))
         say("ending: the call in hand is finished")
 
 
-def _broker(wish: Wish, watch: Watch, order: ExitStack, say: Say) -> tuple[KafkaSettings, bool]:
+def _broker(setup: Setup, watch: Watch, order: ExitStack, say: Say) -> tuple[KafkaSettings, bool]:
     """Find the folder's broker, or start one. Says whether it stays when this command ends."""
-    found = started(wish.folder, wish.port, say=say)
+    found = started(setup.folder, setup.port, say=say)
     if found is not None:
         return KafkaSettings(bootstrap_servers=found.up()), True
-    broker = ladder(wish.folder, usual_port(say) if wish.port is None else wish.port, say=say)
+    broker = ladder(setup.folder, usual_port(say) if setup.port is None else setup.port, say=say)
 
     def end() -> None:
         broker.down()
         watch.broker_ended()
 
-    watch.broker(wish.folder)
+    watch.broker(setup.folder)
     order.callback(end)
     return KafkaSettings(bootstrap_servers=broker.up()), False
 
 
-def _tables(wish: Wish, upstream_url: str) -> Tables:
+def _tables(setup: Setup, upstream_url: str) -> Tables:
     """Configure topics, worker and upstream. Two folders on one broker are two workers of one group."""
-    slot = f"dev-{hashlib.sha256(str(wish.folder.absolute()).encode()).hexdigest()[:8]}"
+    slot = f"dev-{hashlib.sha256(str(setup.folder.absolute()).encode()).hexdigest()[:8]}"
     return {
-        "topics": {"prefix": wish.prefix, "partitions": PARTITIONS},
-        "worker": {"group": wish.prefix, "slot": slot, "http_port": free_port(), "drain_s": _DRAIN_S},
+        "topics": {"prefix": setup.prefix, "partitions": PARTITIONS},
+        "worker": {"group": setup.prefix, "slot": slot, "http_port": free_port(), "drain_s": _DRAIN_S},
         **{f"credentials.{team}": {"value": f"Bearer made-up-token-of-{team}"} for team in TEAMS},
         "upstreams.sample": {
             "base_url": f"{upstream_url}/v1",

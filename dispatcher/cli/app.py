@@ -24,7 +24,7 @@ from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.adapters.config import Loaded
-    from dispatcher.settings import Settings
+    from dispatcher.settings import KafkaSettings, Settings
 
 _GLOBAL = "Global options (before or after the command)"
 _EXIT_CODES = (
@@ -80,6 +80,11 @@ class Options:
             if self.verbose:
                 self._log()
         return self._loaded
+
+    def given_kafka(self) -> KafkaSettings | None:
+        """Give the broker that somebody named, which is used as it is; None for the default address, which is nobody's choice."""
+        loaded = self.loaded()
+        return loaded.settings.kafka if ("kafka", "bootstrap_servers") in loaded.sources else None
 
     def secrets(self) -> list[str]:
         """List every secret known so far, for the error path: it must not print one, and must not fail over a missing one."""

@@ -35,10 +35,7 @@ def _demo(
     from dispatcher.errors import CallFailed
 
     options: Options = ctx.obj
-    loaded = options.loaded()
-    # Only a broker that somebody named is used as it is; the default address is nobody's choice.
-    given = loaded.settings.kafka if ("kafka", "bootstrap_servers") in loaded.sources else None
-    bill = Playbill(kafka=given, trace=trace or TRACE, requests=requests, speed=speed, seed=seed)
+    bill = Playbill(kafka=options.given_kafka(), trace=trace or TRACE, requests=requests, speed=speed, seed=seed)
     signal.signal(signal.SIGTERM, options.interrupt)  # as Ctrl-C: children are ended in order
     with Show(quiet=options.quiet, color=options.color) as show:
         played = play(bill, show)

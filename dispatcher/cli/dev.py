@@ -39,19 +39,17 @@ def _dev(
     the rest. Topics and records stay for the next run. Ctrl-C or SIGTERM lets the call in hand end and exits with 0; a second one, or
     one before all is ready, ends everything at once, with 130.
     """
-    from dispatcher.dev import Wish, running
+    from dispatcher.dev import Setup, running
 
     options: Options = ctx.obj
-    loaded = options.loaded()
-    # Only a broker that somebody named is used as it is; the default address is nobody's choice.
-    given = loaded.settings.kafka if ("kafka", "bootstrap_servers") in loaded.sources else None
+    given = options.given_kafka()
     signal.signal(signal.SIGTERM, options.interrupt)  # as Ctrl-C: children are ended in order
 
     def say(line: str) -> None:
         if not options.quiet:
             typer.echo(line, err=True)
 
-    with running(Wish(directory, prefix, given, port, log_here=options.verbose > 0), say) as all_of_it:
+    with running(Setup(directory, prefix, given, port, log_here=options.verbose > 0), say) as all_of_it:
         _show(all_of_it.addresses, as_json=options.json)
         _stay(all_of_it, options)
 

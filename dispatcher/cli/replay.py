@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from dispatcher.cli.app import Options
-from dispatcher.cli.replies import REPLY, partition_numbers
+from dispatcher.cli.replies import REPLY, Key, Partitions, partition_numbers
 from dispatcher.cli.rows import note, place, say, word
 from dispatcher.core.rate import parse_rate
 from dispatcher.errors import CallFailed, ConfigError, RefusedError
@@ -21,7 +21,7 @@ from dispatcher.errors import CallFailed, ConfigError, RefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dispatcher.client.replay import Overview, Wish
+    from dispatcher.client.replay import Criteria, Overview
     from dispatcher.core.replay_plan import Gap, Plan
 
 
@@ -45,9 +45,9 @@ def _replay(
             help="Which requests: start end N +N -N @2026-11-29T10:00Z @-1h. Offsets need one -p; an end is the end that is there now.",
         ),
     ] = None,
-    partitions: Annotated[str | None, typer.Option("-p", "--partitions", metavar="0,3", help="Only these partitions.")] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="Only this lane key.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many, partition by partition.")] = None,
+    partitions: Partitions = None,
+    key: Key = None,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=1, help="At most so many, partition by partition.")] = None,
     include_replays: Annotated[bool, typer.Option("--include-replays", help="Replay what is a replay itself, too.")] = False,
     plan: Annotated[
         str | None, typer.Option("--plan", metavar="PLAN", help="Instead of -o: the plan that was printed. Goes on where it stopped.")
@@ -68,8 +68,8 @@ def _replay(
         raise ConfigError("--recorded executes nothing", "leave --execute and --rate out")
     per_s = _rate(rate)
     if plan is None:
-        wish = _wish(offset, partitions, key, limit, include_replays=include_replays)
-        overview = _planned(options, wish)
+        criteria = _criteria(offset, partitions, key, limit, include_replays=include_replays)
+        overview = _planned(options, criteria)
         decided, since_ms = overview.plan, overview.oldest_ms
         shown = not execute and not recorded
         _show(overview, options, as_data=shown)
@@ -77,7 +77,7 @@ def _replay(
             return
     else:
         if any(value is not None for value in (offset, partitions, key, limit)) or include_replays:
-            raise ConfigError("--plan says which requests", "leave -o, -p, -k, --limit and --include-replays out")
+            raise ConfigError("--plan says which requests", "leave -o, -p, -k, -n and --include-replays out")
         decided, since_ms = decode(plan), None
         if not execute and not recorded:
             raise ConfigError("--plan needs --execute, or --recorded", _command(decided, options))
@@ -87,9 +87,9 @@ def _replay(
         _execute(options, decided, per_s)
 
 
-def _wish(offset: str | None, partitions: str | None, key: str | None, limit: int | None, *, include_replays: bool) -> Wish:
+def _criteria(offset: str | None, partitions: str | None, key: str | None, limit: int | None, *, include_replays: bool) -> Criteria:
     """Read what to replay. Raises ConfigError."""
-    from dispatcher.client.replay import Wish
+    from dispatcher.client.replay import Criteria
     from dispatcher.core.positions import Anchor, parse_span
 
     if offset is None:
@@ -100,7 +100,7 @@ def _wish(offset: str | None, partitions: str | None, key: str | None, limit: in
     numbers = partition_numbers(partitions)
     if Anchor.OFFSET in {span.since.anchor, span.until.anchor} and (numbers is None or len(numbers) > 1):
         raise ConfigError("an offset is a place in one partition", "name it with -p; several partitions take times, such as -o @-1h:end")
-    return Wish(span, numbers, key, include_replays, limit)
+    return Criteria(span, numbers, key, include_replays, limit)
 
 
 def _rate(text: str | None) -> float | None:
@@ -110,10 +110,10 @@ def _rate(text: str | None) -> float | None:
         raise ConfigError(f"--rate: {error}", "for example --rate 5/s") from None
 
 
-def _planned(options: Options, wish: Wish) -> Overview:
+def _planned(options: Options, criteria: Criteria) -> Overview:
     from dispatcher.client.replay import Replayer
 
-    return Replayer(options.settings(), timeout_s=options.timeout_s).plan(wish)
+    return Replayer(options.settings(), timeout_s=options.timeout_s).plan(criteria)
 
 
 def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
@@ -121,7 +121,7 @@ def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
     from dispatcher.client.replay import Replayer
 
     if plan.requests:
-        _ask(options, plan.requests)
+        _confirm(options, plan.requests)
         note(f"note: to go on after an interruption: {_command(plan, options)}")
     with _progress(options, plan.requests) as told:
         replayed = Replayer(options.settings(), timeout_s=options.timeout_s).execute(plan, per_s=per_s, told=told) if plan.requests else 0
@@ -133,7 +133,7 @@ def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
     say(f"replayed {replayed} of {plan.requests} requests{before}: replay {plan.replay_id}")
 
 
-def _ask(options: Options, count: int) -> None:
+def _confirm(options: Options, count: int) -> None:
     """Have the number typed by a person: it is the one thing that they cannot know without having read the plan."""
     if options.yes:
         return

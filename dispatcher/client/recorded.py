@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
-from dispatcher.adapters.shelf import Shelf
+from dispatcher.adapters.spool import Spool
 from dispatcher.core.glance import answered_id, header
 from dispatcher.core.positions import END, START, Anchor, Position, Span
 from dispatcher.core.record import Record
@@ -39,15 +39,15 @@ def recorded(
     on disk until their request is reached, so that a range may be larger than memory. Errors as `LogReader` has them.
     """
     contact_s = timeout_s or TIMEOUT_S
-    with Shelf() as shelf:
+    with Spool() as spool:
         begin = START if since_ms is None else Position(Anchor.TIME, max(0, since_ms - CLOCKS_DIFFER_MS))
-        _collect(settings, plan, shelf, Span(begin, END), contact_s)
+        _collect(settings, plan, spool, Span(begin, END), contact_s)
         if begin != START and any(
-            shelf.get(_name(request, name)) is None for name, request in _requests(settings, plan, selection, contact_s)
+            spool.get(_name(request, name)) is None for name, request in _requests(settings, plan, selection, contact_s)
         ):
-            _collect(settings, plan, shelf, Span(START, begin), contact_s)
+            _collect(settings, plan, spool, Span(START, begin), contact_s)
         for name, request in _requests(settings, plan, selection, contact_s):
-            line = shelf.get(_name(request, name))
+            line = spool.get(_name(request, name))
             yield Pair(name, request, None if line is None else _record(line))
 
 
@@ -60,7 +60,7 @@ def _requests(settings: Settings, plan: Plan, selection: Selection, timeout_s: f
                     yield selection.old_id(request), request
 
 
-def _collect(settings: Settings, plan: Plan, shelf: Shelf, span: Span, timeout_s: float) -> None:
+def _collect(settings: Settings, plan: Plan, spool: Spool, span: Span, timeout_s: float) -> None:
     """Put aside the replies that answer something in the ranges of a plan."""
     ranges = {str(part.partition): range(part.start, part.stop) for part in plan.parts}
     for topic in (settings.topics.replies, *settings.topics.reply_topics):
@@ -70,7 +70,7 @@ def _collect(settings: Settings, plan: Plan, shelf: Shelf, span: Span, timeout_s
                 if header(reply, "dispatcher-request-topic") != settings.topics.requests or not offset.isdecimal():
                     continue
                 if int(offset) in ranges.get(partition or "", ()):
-                    shelf.keep(f"{partition}/{offset} {answered_id(reply)}", record_line(reply))
+                    spool.keep(f"{partition}/{offset} {answered_id(reply)}", record_line(reply))
 
 
 def _name(request: Record, request_id: str) -> str:

@@ -6,25 +6,20 @@ somewhere, is shut out before the log is read, and no request of its can come af
 
 from __future__ import annotations
 
-import base64
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException
 
-from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
-from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import FENCED, Complaints, error_of
 from dispatcher.adapters.kafka.group import committed_positions
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import log_edges
+from dispatcher.client.replay_writer import PAUSE_S, ReplayWriter, Work
 from dispatcher.core import record
 from dispatcher.core.instant import Instant
 from dispatcher.core.positions import END, Span
@@ -42,8 +37,6 @@ GROUP_MAX_BYTES = 4 * 1024 * 1024
 # How often a replay goes on after it was shut out. A transaction that ran past its time looks the same as another process that runs
 # this replay; two that keep shutting each other out must end.
 SHUT_OUT_MAX = 2
-PAUSE_S = 0.1
-ABORT_S = 5.0
 KEYS_SHOWN = 5
 
 # What another attempt does not mend.
@@ -86,7 +79,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Criteria:
     """Which requests to replay. Without `partitions` those of all; `most` takes the first ones, partition by partition."""
 
     span: Span
@@ -110,29 +103,29 @@ class Replayer:
         self._timeout_s = timeout_s or TIMEOUT_S
         self._shut_out = 0
 
-    def plan(self, wish: Wish) -> Overview:
+    def plan(self, criteria: Criteria) -> Overview:
         """Read a range and decide what replaying it means. Nothing is written."""
         cluster, facts = self._topic()
         with self._reader() as reader:
-            extents = reader.extents(wish.span, wish.partitions)
+            extents = reader.extents(criteria.span, criteria.partitions)
         ranges = {
             number: (max(extent.start, extent.first), extent.end if extent.stop is None else min(extent.stop, extent.end))
             for number, extent in extents.items()
         }
-        key = None if wish.key is None else wish.key.encode("utf-8", "surrogateescape")
-        survey = Survey(self._selection(facts, key, include_replays=wish.include_replays), wish.most)
+        key = None if criteria.key is None else criteria.key.encode("utf-8", "surrogateescape")
+        survey = Survey(self._selection(facts, key, include_replays=criteria.include_replays), criteria.most)
         self._survey(survey, {number: (start, stop) for number, (start, stop) in ranges.items() if start < stop})
         now_ms = time.time_ns() // 1_000_000
         parts = survey.parts({number: extent.end for number, extent in extents.items()})
         replay_id = time_ordered(now_ms, secrets.randbits(CHANCE_BITS))
-        plan = Plan(replay_id, facts.topic_id, facts.partitions, parts, key, wish.include_replays)
+        plan = Plan(replay_id, facts.topic_id, facts.partitions, parts, key, criteria.include_replays)
         positions = committed_positions(cluster, self._settings, list(extents))
         counts = {part.partition: part.requests for part in parts}
         views = [
             PartitionView(n, start, max(start, stop), counts.get(n, 0), max(0, extents[n].end - (positions[n] or extents[n].first)))
             for n, (start, stop) in ranges.items()
         ]
-        gaps = [gap(wish.span.since, n, extent.start, ranges[n][1], extent.first) for n, extent in extents.items()]
+        gaps = [gap(criteria.span.since, n, extent.start, ranges[n][1], extent.first) for n, extent in extents.items()]
         return Overview(
             self.topic,
             plan,
@@ -157,7 +150,7 @@ class Replayer:
         """
         cluster, facts = self._topic()
         selection = self._planned(plan, facts)
-        work = _Work(plan, selection, Pace(per_s), told)
+        work = Work(plan, selection, Pace(per_s), told)
         good_at = time.monotonic()
         while True:
             before = work.written
@@ -172,9 +165,9 @@ class Replayer:
             raise CallFailed("not all of the replay is in the log", "do the same plan again: it goes on where it stopped")
         return work.written
 
-    def _attempt(self, cluster: Cluster, work: _Work) -> None:
+    def _attempt(self, cluster: Cluster, work: Work) -> None:
         """Shut out whoever else does this replay, see what is there, and write the rest. KafkaException where that is uncertain."""
-        with _Writer(self._settings, work, self._timeout_s) as writer:
+        with ReplayWriter(self._settings, work, self._timeout_s) as writer:
             ledger = self._ledger(cluster, work.plan)
             work.told(ledger.requests)
             self._refuse_changed(cluster, work, ledger)
@@ -232,7 +225,7 @@ class Replayer:
                 )
             time.sleep(PAUSE_S)
 
-    def _refuse_changed(self, cluster: Cluster, work: _Work, ledger: Ledger) -> None:
+    def _refuse_changed(self, cluster: Cluster, work: Work, ledger: Ledger) -> None:
         """Refuse before anything is written, if retention has taken something that is left to replay."""
         ranges, left = ledger.ranges(), ledger.left()
         firsts = log_edges(cluster, self.topic, list(ranges), "earliest")
@@ -273,72 +266,8 @@ class Replayer:
     def _selection(self, facts: TopicFacts, key: bytes | None, *, include_replays: bool) -> Selection:
         # Whom a request may call is the workers' matter, and their settings may differ from those of this process.
         settings = self._settings.model_copy(update={"upstreams": {}})
-        topic_id = base64.urlsafe_b64encode(facts.topic_id).decode("ascii").rstrip("=")
-        decoder = Decoder(settings, topic_id, facts.partitions, {settings.topics.replies: facts.partitions})
+        decoder = Decoder(settings, facts.topic_id_text, facts.partitions, {settings.topics.replies: facts.partitions})
         return Selection(decoder, facts.max_message_bytes, key, include_replays)
 
     def _reader(self) -> LogReader:
         return LogReader(self._settings, self.topic, self._timeout_s)
-
-
-@dataclass(slots=True)
-class _Work:
-    """One execution of a plan, over all its attempts."""
-
-    plan: Plan
-    selection: Selection
-    pace: Pace
-    told: Callable[[int], None]
-    written: int = 0
-    complaints: Complaints = field(default_factory=Complaints)
-
-
-class _Writer:
-    """Writes groups of requests, each in one transaction. A context manager: made once per attempt, left with nothing open."""
-
-    def __init__(self, settings: Settings, work: _Work, timeout_s: float) -> None:
-        self._work = work
-        self._timeout_s = timeout_s
-        self._open = False
-        self._refused: KafkaError | None = None
-        work.complaints = Complaints(settings)
-        name = f"{settings.worker.group}-replay-{work.plan.replay_id}"
-        self._producer = clients.producer(settings, transactional_id=name, on_error=work.complaints.heard)
-
-    def __enter__(self) -> Self:
-        """Shut out whoever wrote under this id, and settle what it left open."""
-        contact(self._producer.init_transactions, self._timeout_s)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close what is open: every reader of these partitions waits for it."""
-        if self._open:
-            with suppress(KafkaException):
-                self._producer.abort_transaction(ABORT_S)
-
-    def write(self, group: Iterable[record.Message]) -> int:
-        """Write some requests when their time has come; gives how many. KafkaException where it is not known whether they are there."""
-        messages = list(group)
-        if not messages:
-            return 0
-        while (wait_s := self._work.pace.wait_s(time.monotonic())) > 0:
-            time.sleep(min(wait_s, PAUSE_S))
-        self._producer.begin_transaction()
-        self._open = True
-        for message in messages:
-            headers: list[tuple[str, str | bytes | None]] = list(message.headers)
-            self._producer.produce(
-                message.topic, message.value, message.key, partition=message.partition, headers=headers, on_delivery=self._delivered
-            )
-        try:
-            contact(self._producer.commit_transaction, self._timeout_s)
-        except KafkaException as failure:
-            raise failure if self._refused is None else KafkaException(self._refused) from None
-        self._open = False
-        self._work.written += len(messages)
-        self._work.pace.went(len(messages), time.monotonic())
-        return len(messages)
-
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        """Keep the first reason: the transaction only says that it cannot be committed."""
-        self._refused = self._refused or error

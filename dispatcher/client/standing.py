@@ -5,7 +5,6 @@ In this order: what is written later is looked for later, so that what ends mean
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -22,7 +21,7 @@ from dispatcher.core.positions import END, START, Anchor, Position, Span
 from dispatcher.core.record import Record
 from dispatcher.core.reply import ReplyBody
 from dispatcher.core.sought import SKEW_MS, Sought, sought
-from dispatcher.core.standing import Facts, Place, Standing, standing
+from dispatcher.core.standing import Facts, Place, Standing, is_settled, standing
 from dispatcher.core.status import Status
 from dispatcher.settings import Settings
 
@@ -49,11 +48,11 @@ def stands(settings: Settings, request_id: str, *, timeout_s: float | None = Non
     An id that tells its time is looked for from then on first. Of several records of one id the first one counts. Errors as `LogReader`
     has them.
     """
-    return _Inquiry(settings, sought(request_id), timeout_s or TIMEOUT_S).found()
+    return _Lookup(settings, sought(request_id), timeout_s or TIMEOUT_S).found()
 
 
 @dataclass(slots=True)
-class _Inquiry:
+class _Lookup:
     """One question, while it is being answered."""
 
     settings: Settings
@@ -70,11 +69,11 @@ class _Inquiry:
                 raise no_topic(name)
         request = self._request(known[topics.requests])
         committed, is_owned, before, exact = self._lane(cluster, request)
-        is_settled = request is not None and committed is not None and committed > request.offset
-        reply = self._reply(request, known, is_settled=is_settled)
+        settled = request is not None and is_settled(request.offset, committed)
+        reply = self._reply(request, known, is_settled=settled)
         status = None if reply is None else header(reply, "dispatcher-status")
         letter = None
-        if status == Status.DEAD.value or (reply is None and (request is None or is_settled)):
+        if status == Status.DEAD.value or (reply is None and (request is None or settled)):
             letter = self._letter(request)
         facts = Facts(
             _place(request),
@@ -96,7 +95,7 @@ class _Inquiry:
             return self._first(topics.requests, wanted.since_ms, None, wanted.name, whole=True)
         topic, partition, offset = wanted.request
         named = wanted.name.partition("@")[2]
-        if topic != facts.name or partition >= facts.partitions or (named and named != _topic_id(facts)[: len(named)]):
+        if topic != facts.name or partition >= facts.partitions or (named and named != facts.topic_id_text[: len(named)]):
             return None
         span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
         return next(self._read(topics.requests, Query(span, (partition,), until_end=True)), None)
@@ -124,7 +123,7 @@ class _Inquiry:
         if request is None:
             found = (self._first(name, self.wanted.since_ms, None, self.wanted.name, whole=True) for name in places)
             return next((reply for reply in found if reply is not None), None)
-        topic_id = _topic_id(known[topics.requests])
+        topic_id = known[topics.requests].topic_id_text
         envelope, _ = read_envelope(request, topic_id, topics.replies, places)
         since_ms = None if request.timestamp_ms is None else request.timestamp_ms - SKEW_MS
         where, name = (envelope.reply_partition,), position_id(request, topic_id)
@@ -189,7 +188,3 @@ def _reason(reply: Record | None, letter: Record | None) -> str | None:
         return ReplyBody.model_validate_json(reply.value or b"").reason
     except ValidationError:
         return None
-
-
-def _topic_id(facts: TopicFacts) -> str:
-    return base64.urlsafe_b64encode(facts.topic_id).decode("ascii").rstrip("=")

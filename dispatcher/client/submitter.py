@@ -5,7 +5,6 @@ Without a `timeout_s` contact with the broker may take `TIMEOUT_S` (15 s).
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import secrets
 import time
@@ -212,7 +211,7 @@ class Submitter:
             facts = admin.facts_of(cluster, [self.topic])
             if self.topic not in facts:
                 raise no_topic(self.topic)
-            self._topic_id = base64.urlsafe_b64encode(facts[self.topic].topic_id).decode("ascii")[:8]
+            self._topic_id = facts[self.topic].topic_id_text[:8]
         return self._topic_id
 
 

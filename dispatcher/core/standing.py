@@ -70,10 +70,15 @@ class NotFound:
 Standing = Queued | Running | Terminal | NotFound
 
 
+def is_settled(offset: int, committed: int | None) -> bool:
+    """Whether the group is done with what stands at an offset; a group that has committed nothing is done with nothing."""
+    return committed is not None and committed > offset
+
+
 def standing(facts: Facts) -> Standing:
     """Decide where a request stands."""
-    is_settled = facts.request is not None and facts.committed is not None and facts.committed > facts.request[2]
-    if facts.reply is not None or facts.dead_letter is not None or is_settled:
+    settled = facts.request is not None and is_settled(facts.request[2], facts.committed)
+    if facts.reply is not None or facts.dead_letter is not None or settled:
         status = facts.status or ("dead" if facts.dead_letter is not None else None)
         return Terminal(facts.request, facts.reply, status, facts.reason, facts.dead_letter)
     if facts.request is None:

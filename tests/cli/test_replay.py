@@ -20,6 +20,7 @@ from dispatcher.cli import main
         (("-o", "start:end", "-p", "x"), "-p 0,3"),
         (("-o", "start:end", "--rate", "5"), "for example --rate 5/s"),
         (("-o", "start:end", "--limit", "0"), "--limit"),
+        (("-o", "start:end", "-n", "0"), "-n"),
         (("-o", "start:end", "--recorded", "--execute"), "executes nothing"),
         (("-o", "start:end", "--recorded", "--rate", "5/s"), "executes nothing"),
         (("--plan", "abc", "--execute"), "not a plan"),

@@ -21,7 +21,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import Submitter, stamp
 from dispatcher.client import replay as client_replay
-from dispatcher.client.replay import Replayer, Wish
+from dispatcher.client.replay import Criteria, Replayer
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.positions import END, START, Span
 from dispatcher.core.record import Header, Record
@@ -35,7 +35,7 @@ from tests.e2e.stage import header, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
-ALL = Wish(Span(START, END))
+ALL = Criteria(Span(START, END))
 VALUE = b'{"upstream": "crm", "path": "/x"}'
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -211,7 +211,7 @@ def test_a_plan_counts_and_writes_nothing(made: Settings, cli: Cli) -> None:
     assert re.search(rf"\n{number} +0 +{end} +4 +{end}\n", text.stdout)
     assert re.search(r"nothing was called; this very set: dispatcher -b \S+ replay --plan \S+ --execute\n$", text.stdout)
     assert 2 == len(replays(made))
-    told = cli("replay", "-o", "start:end", "--include-replays", "--limit", "3", "--json")
+    told = cli("replay", "-o", "start:end", "--include-replays", "-n", "3", "--json")
     assert 3 == json.loads(told.stdout)["requests"]
 
 

@@ -12,7 +12,7 @@ from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.client import Submitter, stamp
 from dispatcher.client import replay as client_replay
-from dispatcher.client.replay import Replayer, Wish
+from dispatcher.client.replay import Criteria, Replayer
 from dispatcher.core.positions import END, START, Span
 from dispatcher.core.record import Record
 from dispatcher.core.replay import REPLAY_OF, REPLAYED_FROM
@@ -82,7 +82,7 @@ def assert_each_once(made: Settings) -> None:
 def test_unknown_ends_are_looked_up_and_not_guessed(made: Settings, way: Proxy) -> None:
     """All connections are reset at many moments, inside commits too: the replay goes on by itself and replays each once."""
     told: list[int] = []
-    plan = Replayer(made).plan(Wish(Span(START, END))).plan
+    plan = Replayer(made).plan(Criteria(Span(START, END))).plan
     with ThreadPoolExecutor(1) as pool:
         replay = pool.submit(Replayer(behind(made, way), timeout_s=60).execute, plan, told=told.append)
         for _ in range(6):
@@ -97,7 +97,7 @@ def test_unknown_ends_are_looked_up_and_not_guessed(made: Settings, way: Proxy) 
 
 def test_a_lost_broker_ends_it_in_time_and_later_it_goes_on(made: Settings, way: Proxy) -> None:
     """Row 3: cut off for good it ends with exit code 3 after its timeout; the same plan later does the rest."""
-    plan = Replayer(made).plan(Wish(Span(START, END))).plan
+    plan = Replayer(made).plan(Criteria(Span(START, END))).plan
 
     def cut(done: int) -> None:
         if done >= COUNT // 3:

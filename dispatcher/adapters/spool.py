@@ -7,13 +7,13 @@ from types import TracebackType
 from typing import Self
 
 
-class Shelf:
+class Spool:
     """Keeps the first bytes that come under a name. Owned by one thread; a context manager, and gone with it."""
 
     def __init__(self) -> None:
         # An empty name is a temporary database: SQLite moves it to a file of its own when its cache is full, and removes it at the end.
         self._database = sqlite3.connect("", isolation_level=None)
-        self._database.execute("CREATE TABLE shelf (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE spool (name TEXT PRIMARY KEY, content BLOB NOT NULL) WITHOUT ROWID")
 
     def __enter__(self) -> Self:
         return self
@@ -23,9 +23,9 @@ class Shelf:
 
     def keep(self, name: str, content: bytes) -> None:
         """Keep some bytes, unless there are some of that name."""
-        self._database.execute("INSERT OR IGNORE INTO shelf VALUES (?, ?)", (name, content))
+        self._database.execute("INSERT OR IGNORE INTO spool VALUES (?, ?)", (name, content))
 
     def get(self, name: str) -> bytes | None:
         """Give the bytes of a name; None where there are none."""
-        row = self._database.execute("SELECT content FROM shelf WHERE name = ?", (name,)).fetchone()
+        row = self._database.execute("SELECT content FROM spool WHERE name = ?", (name,)).fetchone()
         return None if row is None else bytes(row[0])
