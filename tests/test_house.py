@@ -68,6 +68,7 @@ PLANTED: list[tuple[Check, str]] = [
     (source.sleeps, "import time\ntime.sleep(1)"),
     (source.sleeps, "import asyncio\nasync def f():\n    await asyncio.sleep(0.1)"),
     (source.sleeps, "from time import sleep\nsleep(delay)"),
+    (source.sleeps, "eventually(lambda: time.monotonic() - began > 5, what='five seconds')"),
     (source.unfinished, "x = 1  # TO" + "DO later"),
     (source.unfinished, "# FIX" + "ME: this"),
     (source.unfinished, "def f():\n    raise NotImplementedError('soon')"),

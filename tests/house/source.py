@@ -80,11 +80,12 @@ def locks(path: str, source: str) -> list[str]:
 
 
 def sleeps(path: str, source: str) -> list[str]:
-    """Waiting by the clock in a test. `sleep(0)` passes: it gives others their turn and waits for no time."""
+    """Waiting by the clock in a test, also by a condition that is the clock. `sleep(0)` passes: it gives others their turn, and no time."""
     return [
-        f"{path}:{call.lineno}: sleeps: wait for the condition, with a deadline (tests/waiting.py)"
+        f"{path}:{call.lineno}: sleeps: wait for the condition, with a deadline, or say why time must pass (tests/waiting.py)"
         for call, name in _called_names(source)
-        if name == "sleep" and not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0)
+        if (name == "sleep" and not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0))
+        or (name in {"eventually", "eventually_async"} and call.args and "monotonic" in ast.unparse(call.args[0]))
     ]
 
 
