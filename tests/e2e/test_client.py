@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from dispatcher import (
+    AskTimeout,
     Call,
     ConfigError,
     Dispatcher,
@@ -31,7 +32,9 @@ from dispatcher import (
     serving,
 )
 from dispatcher.adapters.kafka import clients
+from dispatcher.client.lookback import SEARCHES_MAX
 from dispatcher.core.partitioner import partition_for
+from dispatcher.core.submission import Submission
 from tests.e2e.stage import Process, Stage, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, eventually_async
@@ -253,7 +256,7 @@ async def test_one_s_own_lane_is_refused_at_once(client: Dispatcher, on: Stage) 
 
 
 async def test_an_ask_that_was_given_up_leaves_nothing_behind(client: Dispatcher, on: Stage) -> None:
-    """Cancelled or timed out, while it looks up, sends or waits: nothing is kept, and the request is answered all the same."""
+    """Cancelled before it begins or while it waits: nothing is kept, and the request is answered all the same."""
     slow = Call.http("sample", "POST", "/echo?latency_ms=400", json={})
     tasks = [asyncio.create_task(client.ask(slow, key="doc:1", request_id=f"given-up-{n}", timeout=WITHIN_S)) for n in range(3)]
     tasks[0].cancel()  # before its first step
@@ -267,6 +270,92 @@ async def test_an_ask_that_was_given_up_leaves_nothing_behind(client: Dispatcher
     assert client._turns._free == client._asks_max
     for name in ("given-up-1", "given-up-2"):
         assert (await client.wait(name, timeout=WITHIN_S)).ok
+
+
+async def test_an_ask_that_was_given_up_while_it_looks_up_leaves_nothing_behind(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled or timed out before the end of the replies is known, or before the acknowledgement: the next ask is as any other."""
+    async with Dispatcher(on.settings) as client:
+        connection = client._connection
+        looks, known, ends = asyncio.Event(), asyncio.Event(), connection._inquiry.ends
+
+        async def slow(places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+            looks.set()
+            await known.wait()
+            return await ends(places)
+
+        monkeypatch.setattr(connection._inquiry, "ends", slow)
+        given_up = asyncio.create_task(client.ask(ECHO, key="doc:1", timeout=WITHIN_S))
+        await asyncio.wait_for(looks.wait(), WITHIN_S)
+        with pytest.raises(WaitTimeout, match=r"nothing was sent within 0\.2 s") as late:
+            await client.ask(ECHO, key="doc:1", timeout=0.2)
+        assert late.value.exit_code == 4
+        given_up.cancel()
+        await asyncio.wait({given_up})
+        known.set()
+        assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+        send = connection.send
+
+        def sent(submission: Submission) -> Any:
+            given_up.cancel()
+            return send(submission)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(connection, "send", sent)
+            given_up = asyncio.create_task(client.ask(ECHO, key="doc:1", timeout=WITHIN_S))
+            await asyncio.wait({given_up})
+        assert given_up.cancelled()
+        assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+        await eventually_async(lambda: not connection.listener._poller._awaited, WITHIN_S, "nothing is waited for")
+        assert [reading.watches for reading in connection.listener._readings.values()] == [set()]
+        assert client._turns._free == client._asks_max
+
+
+async def test_a_client_that_is_closed_tells_where_the_request_stands(on: Stage) -> None:
+    """An ask that was acknowledged ends with its receipt, for whoever waits next."""
+    slow = Call.http("sample", "POST", "/echo?latency_ms=2000", json={"n": 3})
+    async with Dispatcher(on.settings) as client:
+        before = sum(on.positions()[1].values())
+        asked = asyncio.create_task(client.ask(slow, key="doc:1", request_id="orphan", timeout=WITHIN_S))
+        await eventually_async(lambda: sum(on.positions()[1].values()) > before, WITHIN_S, "its request stands in the lane")
+    with pytest.raises(AskTimeout, match="is in its topic") as closed:
+        await asked
+    async with Dispatcher(on.settings) as client:
+        assert (await client.wait(closed.value.receipt, timeout=WITHIN_S)).json() == {"n": 3}
+
+
+async def test_many_wait_at_once_with_few_connections(on: Stage) -> None:
+    """Forty replies that stand there are found by eight searches at a time; no thread and no file stays open."""
+    async with Dispatcher(on.settings) as client:
+        receipts = [
+            outcome
+            async for outcome in client.submit_many(Request(ECHO, f"doc:{n}", request_id=f"many-{n}") for n in range(40))
+            if isinstance(outcome, Receipt)
+        ]
+        for receipt in receipts:
+            await client.wait(receipt, timeout=WITHIN_S)
+        waiting = [asyncio.create_task(client.wait(receipt, timeout=2 * WITHIN_S)) for receipt in receipts]
+        most = 0
+        while not all(task.done() for task in waiting):
+            most = max(most, [thread.name for thread in threading.enumerate()].count("dispatcher-feed"))
+            await asyncio.wait(waiting, timeout=0.02)
+        assert [task.result().request_id for task in waiting] == [f"many-{n}" for n in range(40)]
+        assert most <= SEARCHES_MAX
+        await eventually_async(lambda: "dispatcher-feed" not in {thread.name for thread in threading.enumerate()})
+
+
+async def test_a_partition_that_does_not_exist_is_named(on: Stage) -> None:
+    """As a matter of arguments, before anything is sent: exit 2. In a receipt, too."""
+    replies = on.settings.topics.replies
+    async with Dispatcher(on.settings, reply_partition=99) as client:
+        for work in (client.ask(ECHO, key="doc:1", timeout=WITHIN_S), client.submit(ECHO, key="doc:1"), client.wait("x", timeout=WITHIN_S)):
+            with pytest.raises(ConfigError, match=f"topic {replies} has no partition 99"):
+                await work
+    async with Dispatcher(on.settings) as client:
+        receipt = replace(await client.submit(ECHO, key="doc:1"), reply_partition=99)
+        with pytest.raises(ConfigError, match=f"topic {replies} has no partition 99"):
+            await client.wait(receipt, timeout=WITHIN_S)
+        with pytest.raises(WaitTimeout, match="nothing was sent within 0 s"):
+            await client.ask(ECHO, key="doc:1", timeout=0)
 
 
 def test_the_synchronous_twin(alone: Stage) -> None:
