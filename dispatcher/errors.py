@@ -50,7 +50,7 @@ class WaitTimeout(DispatcherError):
 
 
 class AskTimeout(WaitTimeout):
-    """The request is in its topic and will be answered; its reply did not come in time.
+    """The request is in its topic and will be answered; its reply did not come in time, or cannot be waited for here.
 
     `receipt` (a `Receipt`; errors know no other module) is what to wait for, from any process.
     """

@@ -159,7 +159,8 @@ class Dispatcher:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
         When they have passed: `AskTimeout` (carries the receipt; the request is executed all the same), `SubmitUnknown` (as `submit`), or
-        `BrokerError` and `WaitTimeout`, where nothing was sent. A task that is cancelled leaves nothing behind but the request.
+        `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once it is sent,
+        its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
         work = self._ask(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata), timeout)
         del call, metadata  # a thousand open asks keep a thousand ids, not a thousand bodies
@@ -170,7 +171,7 @@ class Dispatcher:
 
         A receipt is the best: it names one partition and a time. An id is looked for in all partitions, a UUIDv7 from ten minutes before it
         was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds `WaitTimeout`, or
-        `BrokerError` where Kafka was out of reach all the time.
+        `BrokerError` where Kafka was known to be out of reach all the time.
         """
         wanted = sought(receipt)
         if wanted.request is not None:
