@@ -121,6 +121,20 @@ def test_an_address_without_kafka_ends_in_time(
         assert "canary" not in f"{asked.value!s} {asked.value!r} {waited.value!s} {client!r}"
 
 
+async def test_a_request_that_was_written_is_not_called_unwritten(on: Stage, way: Proxy) -> None:
+    """Its acknowledgement was lost, and librdkafka would send it again when the client is closed: exit 4 and its id, not 3."""
+    async with Dispatcher(through(way, on)) as client:
+        await client.submit(ECHO, key="doc:1")
+        way.swallow("answers")
+        submitted = asyncio.create_task(client.submit(ECHO, key="doc:1", request_id="written"))
+        await eventually_async(lambda: sum(on.positions()[1].values()) == 2, WITHIN_S, "it stands there")
+        way.cut()
+        await eventually_async(client._connection.trouble, WITHIN_S, "the connection is lost")
+    with pytest.raises(SubmitUnknown) as unknown:
+        await submitted
+    assert (unknown.value.request_id, unknown.value.exit_code) == ("written", 4)
+
+
 @pytest.mark.soak
 async def test_a_client_outlives_the_broker(on: Stage, door: tuple[LocalBroker, Proxy]) -> None:
     """Killed and started again while replies are awaited: they come, and the next ask is as any other."""

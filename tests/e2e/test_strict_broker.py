@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
+from dispatcher import AskTimeout, BrokerError, Call, Dispatcher, DispatcherError
 from dispatcher.adapters.local_broker import LocalBroker
 from tests.brokers import tied
 from tests.e2e import operator
@@ -90,3 +91,25 @@ def test_a_right_that_is_taken_away_ends_the_worker(strict: str, tmp_path: Path,
         admin.create_acls([others])[others].result(timeout=15)
         assert CANNOT == running.wait(), running.text()
         assert "AUTHORIZATION_FAILED" in running.text().splitlines()[-2]
+
+
+async def test_an_asker_that_may_not_read_replies_is_told_where_its_request_stands(strict: str, tmp_path: Path, prefix: str) -> None:
+    """It may describe them and no more: the request is sent before that shows, and its receipt is in the error."""
+    with stage(SettingsFactory(strict, prefix), tmp_path, partitions=1) as set_up:
+        replies, call = set_up.settings.topics.replies, Call.http("sample", "POST", "/echo", json={})
+        bound = [
+            AclBinding(ResourceType.TOPIC, replies, ResourcePatternType.LITERAL, "User:*", "*", right, AclPermissionType.ALLOW)
+            for right in (AclOperation.DESCRIBE, AclOperation.WRITE)
+        ]
+        admin = operator.connected(set_up.settings)
+        for made in admin.create_acls(bound).values():
+            made.result(timeout=15)
+        told: DispatcherError | None = None
+        async with Dispatcher(set_up.settings) as client:
+            await client.submit(call, key="doc:1")
+            # Should it show before the request has left this process, nothing was sent: that is BrokerError.
+            while not isinstance(told, AskTimeout):
+                with pytest.raises((AskTimeout, BrokerError), match="may not use the topic") as caught:
+                    await client.ask(call, key="doc:1", timeout=60)
+                told = caught.value
+        assert (told.receipt.topic, told.receipt.offset, told.exit_code) == (set_up.settings.topics.requests, 1, 4)
