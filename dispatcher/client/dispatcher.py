@@ -89,10 +89,10 @@ class Dispatcher:
     async def close(self) -> None:
         """Let go of everything; what is still open ends with an error. May be repeated."""
         async with AsyncExitStack() as parts:  # the last one first, and each whatever becomes of the others
-            parts.push_async_callback(self._connection.close)
-            parts.callback(self._turns.close)
             for feed in list(self._feeds):
                 parts.push_async_callback(feed.aclose)
+            parts.push_async_callback(self._connection.close)
+            parts.callback(self._turns.close)
 
     async def submit(
         self,
@@ -171,16 +171,16 @@ class Dispatcher:
 
         A receipt is the best: it names one partition and a time. An id is looked for in all partitions, a UUIDv7 from ten minutes before it
         was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds `WaitTimeout`, or
-        `BrokerError` where Kafka was known to be out of reach all the time.
+        `BrokerError` where Kafka was known to be out of reach all the time; without a timeout that is told after 15 seconds.
         """
-        wanted = sought(receipt)
+        wanted = sought(receipt, self._settings.topics.requests)
         if wanted.request is not None:
             refuse_own_lane(*wanted.request)
         waiting, has_turn = Waiting(self._connection, wanted), False
         try:
             async with asyncio.timeout(timeout), self._turns.turn():
                 has_turn = True
-                return Reply.of(await waiting.found())
+                return await waiting.found(is_patient=timeout is not None)
         except TimeoutError:
             trouble = self._connection.trouble() if has_turn and not waiting.listens else None
             late = WaitTimeout(f"no reply to request {wanted.name} within {timeout:g} s", "wait again, or look where it stands")
@@ -231,12 +231,14 @@ class Dispatcher:
                 has_turn = True
                 work = asking.answered(submission)
                 del submission
-                return Reply.of(await work)
+                return await work
         except TimeoutError:
             if not has_turn:
                 raise WaitTimeout(
                     f"nothing was sent within {timeout:g} s: {self._asks_max} others of this client were open", "raise asks_max"
                 ) from None
+            if asking.early is not None:
+                return asking.early
             raise asking.late(timeout) from None
 
     def _feed(self, feed: Feed[T]) -> Feed[T]:
