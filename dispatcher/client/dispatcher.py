@@ -159,7 +159,7 @@ class Dispatcher:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
         When they have passed: `AskTimeout` (carries the receipt; the request is executed all the same), `SubmitUnknown` (as `submit`), or
-        `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once it is sent,
+        `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once sent,
         its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
         work = self._ask(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata), timeout)
