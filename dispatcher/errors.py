@@ -3,6 +3,7 @@
 DispatcherError
 ├── ConfigError            2  settings, flags or arguments cannot be used
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
+│   └── BrokerAway         3  Kafka does not answer: it may be back soon
 ├── WaitTimeout            4  what was waited for did not come in time
 │   ├── AskTimeout         4  the request is in its topic, its reply did not come: carries the receipt
 │   └── SubmitUnknown      4  no acknowledgement: the request may be in the topic, or may not
@@ -41,6 +42,10 @@ class BrokerError(DispatcherError):
     """Kafka cannot be reached, refused us, or took our membership away for good."""
 
     exit_code = 3
+
+
+class BrokerAway(BrokerError):
+    """Kafka does not answer. Whoever has time may ask again; a login or a right that is refused is no such case."""
 
 
 class WaitTimeout(DispatcherError):

@@ -9,7 +9,8 @@ from queue import Empty, SimpleQueue
 import pytest
 
 from dispatcher import BrokerError, ConfigError, DispatcherError
-from dispatcher.adapters.kafka.tail import Batch, Place
+from dispatcher.adapters.kafka.offsets import Place
+from dispatcher.adapters.kafka.tail import Batch
 from dispatcher.client import listener as room
 from dispatcher.client.listener import Listener
 from dispatcher.core.record import Record

@@ -19,7 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import contact
-from dispatcher.adapters.kafka.faults import Complaints, error_of
+from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 
@@ -30,15 +30,15 @@ DAY_MS = 86_400_000
 _REPLICAS_FOR_TWO_COPIES = 3
 # A created topic takes some milliseconds to reach every broker's view, and the first commit of a cluster creates its offsets topic.
 _POLL_S = 0.05
+_POLL_MAX_S = 1.0
 _ATTEMPT_S = 3.0
 _SETTLING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
+        *MOVED,
     }
 )
 
@@ -69,33 +69,45 @@ class Difference:
     wanted: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cluster:
-    """A connection that has answered once. A question ends about `timeout_s` later, as an answer or as a sentence."""
+    """A connection that has answered once. A question ends about `timeout_s` later, as an answer or as a sentence.
+
+    `renew` makes another client, in place of one that holds on to a leader of before.
+    """
 
     client: AdminClient
     complaints: Complaints
     timeout_s: float
+    renew: Callable[[], AdminClient] | None = None
 
     def settled(self, question: Callable[[float], Future[_Answer]], doing: str) -> _Answer:
         """Wait for an answer about something that may be new: ask again, each time for at most some seconds, while the cluster settles.
 
-        `question` gets the time in seconds that its request may take. One long request is not enough: the first question about a group
-        makes a young cluster create its offsets topic; librdkafka looks for the coordinator three times within 0.3 s and then says
-        nothing until the request's own time is up.
+        `question` gets the time in seconds that its request may take, and reads `client` anew each time. One long request is not enough:
+        the first question about a group makes a young cluster create its offsets topic; librdkafka looks for the coordinator three times
+        within 0.3 s and then says nothing until the request's own time is up.
         """
+        # The request ends itself; the second more is for the answer's way here.
+        return self.insisted(lambda attempt_s: question(attempt_s).result(timeout=attempt_s + 1), doing)
+
+    def insisted(self, question: Callable[[float], _Answer], doing: str) -> _Answer:
+        """Do what `settled` does with a question that waits for its answer itself, and raises KafkaException where it is none."""
         end = time.monotonic() + self.timeout_s
+        pause_s = _POLL_S
         while True:
             attempt_s = max(0.1, min(_ATTEMPT_S, end - time.monotonic()))
             try:
-                # The request ends itself; the second more is for the answer's way here.
-                return question(attempt_s).result(timeout=attempt_s + 1)
+                return question(attempt_s)
             except (KafkaException, FutureTimeout) as failure:
                 error = error_of(failure)
                 silent = error is None or error.code() == KafkaError._TIMED_OUT
                 if not (silent or settling(error)) or time.monotonic() >= end:
                     raise self.fault(failure, doing) from None
-            self.client.poll(_POLL_S)
+            if error is not None and error.code() in MOVED and self.renew is not None:
+                self.client = self.renew()
+            self.client.poll(pause_s)
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
 
     def fault(self, failure: BaseException, doing: str) -> DispatcherError:
         """Say why `doing` failed; the reason may still wait in the error callback, which `poll` runs."""
@@ -111,13 +123,17 @@ def settling(error: KafkaError | None) -> bool:
 def connect(settings: Settings, timeout_s: float) -> Cluster:
     """Reach the cluster within `timeout_s` seconds, or raise BrokerError that says why not."""
     complaints = Complaints(settings)
-    client = clients.admin(settings, on_error=complaints.heard)
+
+    def made() -> AdminClient:
+        return clients.admin(settings, on_error=complaints.heard)
+
+    client = made()
     try:
         contact(lambda slice_s: client.list_topics(timeout=slice_s), timeout_s)
     except KafkaException as failure:
         client.poll(0)  # the reason waits in the error callback
         raise complaints.fault(failure, "connecting") from None
-    return Cluster(client, complaints, timeout_s)
+    return Cluster(client, complaints, timeout_s, made)
 
 
 def facts(client: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, TopicFacts]:

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from dispatcher.errors import BrokerError, DispatcherError
+from dispatcher.errors import BrokerAway, BrokerError, DispatcherError
 from dispatcher.settings import Settings
 
 _UNREACHABLE = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._NOENT,  # no metadata of what was asked about, and nobody to ask for some
         KafkaError._RESOLVE,
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
         KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+# A partition's leader is another one than this client thinks, or not ready: another attempt helps. An admin client may never learn of it
+# by itself (librdkafka 2.16 goes on sending the leader epoch that it knew before a restart), and must then be made anew.
+MOVED = frozenset(
+    {
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._NOENT,
     }
 )
 # Another producer of the same transactional id, or the broker's sweep, has ended this one.
@@ -89,6 +106,11 @@ class Complaints:
         """Name what is wrong; what was heard in the background only counts when the call itself says no more than "no answer"."""
         if code in _RIGHTS:
             return BrokerError(f"{doing} failed: this user may not use {_RIGHTS[code]}", "grant the right in Kafka's ACLs")
+        if code is not None and code in MOVED - _UNREACHABLE:
+            return BrokerAway(
+                f"{doing} failed: a partition has no leader that answers ({KafkaError(code).name()})",
+                "a broker may be down or starting: look at the cluster, then try again",
+            )
         silent = code is None or code in _UNREACHABLE
         codes = {code} | (self._codes if silent else set())
         if codes & _AUTHENTICATION:
@@ -98,7 +120,7 @@ class Complaints:
         if codes & _TLS:
             return BrokerError(f"no TLS connection to Kafka{self._where}", "check security.protocol and the ssl.* properties")
         if silent:
-            return BrokerError(
+            return BrokerAway(
                 f"cannot reach Kafka{self._where}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
             )
         return None

@@ -8,14 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints, error_of
+from dispatcher.adapters.kafka.offsets import at_times, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.positions import Anchor, Position, Span
 from dispatcher.core.record import Record
@@ -164,21 +166,15 @@ class LogReader:
 
     def _edges(self, number: int, deadline: float) -> tuple[int, int]:
         """Return the first offset and the end (the last stable offset) of a partition."""
-        first, end = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=_left(deadline))
-        return first, end
+        return patiently(partial(watermarks, self._consumer, (self.topic, number)), deadline)
 
     def _offsets(self, position: Position, edges: dict[int, tuple[int, int]], deadline: float) -> dict[int, int]:
         """Turn a position into an offset per partition; a time later than every record is the end."""
         if position.anchor is not Anchor.TIME:
             return {number: position.offset(first, end) for number, (first, end) in edges.items()}
-        asked = [TopicPartition(self.topic, number, position.number) for number in edges]
-        found = {}
-        for answer in self._consumer.offsets_for_times(asked, timeout=_left(deadline)):
-            if answer.error is not None:
-                raise KafkaException(answer.error)
-            end = edges[answer.partition][1]
-            found[answer.partition] = end if answer.offset == OFFSET_END else min(answer.offset, end)
-        return found
+        asked = {(self.topic, number): position.number for number in edges}
+        found = patiently(partial(at_times, self._consumer, asked), deadline)
+        return {number: end if offset is None else min(offset, end) for (_, number), offset in found.items() for end in edges[number][1:]}
 
     def _next(self) -> Message | None:
         """Wait for the next message or event; as long as the broker is there. None once the reader was stopped."""
@@ -199,7 +195,7 @@ class LogReader:
         number = next(iter(self.stretches))
         try:
             self._partitions(None, time.monotonic() + self._timeout_s)
-            self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), timeout=self._timeout_s)
+            self._edges(number, time.monotonic() + self._timeout_s)
         except KafkaException as error:
             raise self._fault(error) from None
 

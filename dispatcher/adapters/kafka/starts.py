@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
 from dispatcher.adapters.kafka.faults import error_of
 from dispatcher.adapters.kafka.group import PAUSE_S, committed_positions, outsider
+from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
-Fill = Literal["earliest", "latest"]
+Fill = Edge
 
 # How Kafka refuses the commit of somebody who is not a member while there are members.
 _RUNNING = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
@@ -116,15 +116,12 @@ def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, 
 
 def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -> dict[int, int]:
     """Find the first or the next offset of each partition. The next one stands behind open transactions, too."""
-    spec: OffsetSpec = OffsetSpec.earliest() if edge == "earliest" else OffsetSpec.latest()  # type: ignore[no-untyped-call] # theirs
-    doing = f"reading the offsets of {topic}"
 
-    def offset(partition: int) -> int:
-        asked = TopicPartition(topic, partition)
-        answer = cluster.settled(lambda attempt_s: cluster.client.list_offsets({asked: spec}, request_timeout=attempt_s)[asked], doing)
-        return int(answer.offset)
+    def offset(partition: int, attempt_s: float) -> int:
+        place = topic, partition
+        return offset_of(ask_edges(cluster.client, [place], edge, attempt_s)[place].result(timeout=attempt_s + 1))
 
-    return {partition: offset(partition) for partition in partitions}
+    return {partition: cluster.insisted(partial(offset, partition), f"reading the offsets of {topic}") for partition in partitions}
 
 
 def _commit(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> None:

@@ -8,12 +8,11 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.offsets import Place, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.record import Record
 from dispatcher.errors import DispatcherError
 from dispatcher.settings import Settings
-
-Place = tuple[str, int]  # topic, partition
 
 # How long the broker may sit on a fetch without records. A partition that is added meanwhile waits for that fetch to return, and its
 # first records with it: half a second with librdkafka's default, for a few requests a second less.
@@ -98,7 +97,7 @@ class Tail:
         Not at the end: what came meanwhile is waited for. Without an answer it is tried again at the next `read`.
         """
         try:
-            first, _ = self._consumer.get_watermark_offsets(TopicPartition(*place), timeout=LOOK_S)
+            first, _ = watermarks(self._consumer, place, LOOK_S)
         except KafkaException:
             return
         self._lost.discard(place)
