@@ -25,6 +25,15 @@ agents ──▶ requests
 [kafka]
 ```
 
+```python
+# one.py
+print(1)
+```
+
+```python
+print(2)
+```
+
 ```
 make install && export PATH="$PWD:$PATH"     # one line
 dispatcher --config d.toml worker            # as many as you like
@@ -44,6 +53,7 @@ def test_a_page_is_read_in_its_order() -> None:
     """Pictures are passed over, continued lines are one command, and what stays is known, with or without its ampersand."""
     assert steps(PAGE) == [
         Written("d.toml", "# d.toml\n[kafka]\n"),
+        Written("one.py", "# one.py\nprint(1)\n"),
         Typed('make install && export PATH="$PWD:$PATH"     # one line', stays=False),
         Typed("dispatcher --config d.toml worker            # as many as you like", stays=True),
         Typed("dispatcher sample-upstream", stays=True),
@@ -95,13 +105,15 @@ def test_the_readme_can_be_followed() -> None:
     assert any(line.startswith("make demo") for line in typed)
     assert any(isinstance(step, Shown) for step in found)
     for step in found:
-        if isinstance(step, Written):
+        if isinstance(step, Written) and step.name.endswith(".toml"):
             tomllib.loads(step.text)
+        elif isinstance(step, Written):
+            compile(step.text, step.name, "exec")
 
 
 def test_the_readmes_configuration_loads(tmp_path: Path) -> None:
     """The product takes the file that the README shows."""
     for step in steps((ROOT / "README.md").read_text(encoding="utf-8")):
-        if isinstance(step, Written):
+        if isinstance(step, Written) and step.name.endswith(".toml"):
             (tmp_path / step.name).write_text(step.text)
             assert load(file=tmp_path / step.name, flags={}, properties=[], environ={}).upstreams

@@ -126,6 +126,8 @@ async def test_generic_endpoints_echo_and_answer_any_status(client: httpx.AsyncC
     echo = await client.post("/echo", content=b"\xff\x00", headers={"content-type": "application/octet-stream"})
     assert (echo.status_code, echo.content, echo.headers["content-type"]) == (200, b"\xff\x00", "application/octet-stream")
     assert [(await client.get(f"/status/{code}")).status_code for code in (204, 404, 529)] == [204, 404, 529]
+    assert (await client.get("/v1/status/503")).status_code == 503
+    assert (await client.post("/v1/fault/503")).status_code == 503
     assert (await client.get("/status/99")).status_code == 400
     assert (await client.get("/nothing")).status_code == 404
 

@@ -211,7 +211,8 @@ def _credential(body: RequestBody, key: bytes, upstream: UpstreamSettings) -> st
         return Refusal(Reason.FORBIDDEN, "the key names one credential and the message another")
     alias = named if named is not None else own
     if alias is not None and alias not in upstream.credentials:
-        return Refusal(Reason.FORBIDDEN, f"this credential is not allowed for upstream {body.upstream}")
+        source = "the message's" if named is not None else "the key's"
+        return Refusal(Reason.FORBIDDEN, f"{source} credential is not allowed for upstream {body.upstream}")
     return alias
 
 

@@ -61,7 +61,12 @@ def play(bill: Playbill, show: Show) -> Played:
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as running:
         where = Where(bill.kafka, PARTITIONS) if bill.kafka else _broker(bill.folder, show, running)
-        tally, config = _play(bill, show, where, folder, running)
+        try:
+            tally, config = _play(bill, show, where, folder, running)
+        except KeyboardInterrupt:
+            if bill.kafka is None and not where.is_mock:
+                show.step(f"interrupted; the broker is still running: {own_name()} broker down ends it")
+            raise
     return Played(tally, config, "given" if bill.kafka else "mock" if where.is_mock else "ours")
 
 

@@ -11,6 +11,8 @@
 | `GET /witness/summary` | the judgement, one JSON object; `monotonic_to_unix_s` added to a `t_s` gives seconds since 1970 |
 | `POST /witness/reset` | forget what was seen |
 
+`/echo`, `/status` and `/fault` stand under `/v1`, too: a base URL of an OpenAI-shaped upstream ends so.
+
 Each of the first five takes, in the query, `fault=` (503, hang, reset, truncate), `retry_after=` seconds, `times=` (how often per
 Idempotency-Key before it succeeds), `latency_ms=` and `key=` (the lane key, for the witness; a chat body may say `metadata.key` instead).
 The header `x-sample-fault` takes the same as a query string (`fault=429&retry_after=2`). Statuses are answered at once, as a rate
@@ -202,9 +204,13 @@ def _asked(request: web.BaseRequest, path: str) -> Mapping[str, str]:
     in_header = request.headers.get("x-sample-fault")
     if in_header is not None:
         asked |= {name: value for name, value in parse_qsl(in_header, keep_blank_values=True) if name in FAULT_PARAMETERS}
-    if path.startswith("/fault/"):
-        asked["fault"] = path.removeprefix("/fault/")
+    if (generic := _generic(path)).startswith("/fault/"):
+        asked["fault"] = generic.removeprefix("/fault/")
     return asked
+
+
+def _generic(path: str) -> str:
+    return path.removeprefix("/v1") if path.startswith("/v1/") else path
 
 
 def _completed(request: web.BaseRequest, path: str, body: bytes) -> tuple[Usage | None, _Answer]:
@@ -213,6 +219,7 @@ def _completed(request: web.BaseRequest, path: str, body: bytes) -> tuple[Usage 
         return _chat(request, body)
     if path in MODELS_PATHS:
         return None, _models(request)
+    path = _generic(path)
     if path == "/echo" or path.startswith("/fault/"):
         return None, _Answer(200, body, request.content_type)
     if path.startswith("/status/"):

@@ -48,8 +48,8 @@ def steps(markdown: str) -> list[Step]:
 
 
 def _of(language: str, body: str) -> Iterator[Step]:
-    if language == "toml":
-        name = re.match(r"# (\S+\.toml)\n", body)
+    if language in {"toml", "python"}:
+        name = re.match(r"# (\S+\.(toml|py))\n", body)
         if name:
             yield Written(name[1], body)
     elif language == "text":
