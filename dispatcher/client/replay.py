@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ from dispatcher.core import record
 from dispatcher.core.instant import Instant
 from dispatcher.core.positions import END, Span
 from dispatcher.core.rate import Pace
-from dispatcher.core.replay import Ledger, Selection, Survey, changed, due, replayed
+from dispatcher.core.replay import Ledger, Selection, Survey, due, replayed
 from dispatcher.core.replay_plan import Gap, Plan, gap
 from dispatcher.core.request import Decoder
 from dispatcher.core.request_id import CHANCE_BITS, time_ordered
@@ -139,13 +138,16 @@ class Replayer:
         )
 
     def selection(self, plan: Plan) -> Selection:
-        """Give the rule by which a plan's requests are chosen. RefusedError where the topic is no longer the one of the plan."""
-        _, facts = self._topic()
-        return self._planned(plan, facts)
+        """Give the rule by which a plan's requests are chosen. RefusedError where the topic is not the one of the plan."""
+        cluster, facts = self._topic()
+        selection = self._planned(plan, facts)
+        self._edges(cluster, plan)
+        return selection
 
     def execute(self, plan: Plan, *, per_s: float | None = None, told: Callable[[int], None] = lambda _done: None) -> int:
         """Write what is left of a plan, and read back that all of it is there; gives how many this call wrote.
 
+        What is left is read twice: it is counted before the first is written, since retention or other settings may have changed it.
         `told` hears how many of the plan are done. Whatever ends this, also SIGKILL: `execute` with the same plan goes on.
         """
         cluster, facts = self._topic()
@@ -200,9 +202,7 @@ class Replayer:
     def _ledger(self, cluster: Cluster, plan: Plan) -> Ledger:
         """Read what the log holds of a plan: all of it, also behind what others have open."""
         ledger = Ledger(plan)
-        partitions = [part.partition for part in plan.parts]
-        firsts = log_edges(cluster, self.topic, partitions, "earliest")
-        ends = log_edges(cluster, self.topic, partitions, "latest")
+        firsts, ends = self._edges(cluster, plan)
         if gone := [part.partition for part in plan.parts if firsts[part.partition] > part.end]:
             raise RefusedError(
                 f"what was replayed since the plan is no longer in partition {gone[0]}: retention removed it",
@@ -213,6 +213,15 @@ class Replayer:
             for found in reader.read_ranges({part.partition: (part.end, ends[part.partition]) for part in plan.parts}):
                 ledger.take(found)
         return ledger
+
+    def _edges(self, cluster: Cluster, plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+        """Give where the partitions of a plan begin and end. RefusedError where one ends before what the plan names."""
+        partitions = [part.partition for part in plan.parts]
+        firsts = log_edges(cluster, self.topic, partitions, "earliest")
+        ends = log_edges(cluster, self.topic, partitions, "latest")
+        if short := [part.partition for part in plan.parts if ends[part.partition] < part.end]:
+            raise RefusedError(f"partition {short[0]} of {self.topic} ends before what the plan names", "plan anew what is there")
+        return firsts, ends
 
     def _await_stable(self, reader: LogReader, ends: Mapping[int, int]) -> None:
         """Wait until no open transaction hides what stands before `ends`."""
@@ -226,17 +235,19 @@ class Replayer:
             time.sleep(PAUSE_S)
 
     def _refuse_changed(self, cluster: Cluster, work: Work, ledger: Ledger) -> None:
-        """Refuse before anything is written, if retention has taken something that is left to replay."""
-        ranges, left = ledger.ranges(), ledger.left()
-        firsts = log_edges(cluster, self.topic, list(ranges), "earliest")
-        shorter = {n: (firsts[n], stop) for n, (start, stop) in ranges.items() if firsts[n] > start}
-        there: Counter[int] = Counter()
+        """Refuse before anything is written, if what is left to replay is not what was planned. RefusedError.
+
+        Once it was counted, only retention can change it in this process.
+        """
+        ranges = ledger.ranges()
+        if work.is_counted:
+            firsts = log_edges(cluster, self.topic, list(ranges), "earliest")
+            if all(firsts[number] <= start for number, (start, _) in ranges.items()):
+                return
         with self._reader() as reader:
-            for found in reader.read_ranges({n: span for n, span in shorter.items() if span[0] < span[1]}):
-                there[found.partition] += work.selection.takes(found)
-        for number in shorter:
-            if there[number] != left[number]:
-                raise changed(number, f"{left[number] - there[number]} fewer")
+            for _ in due(ledger, work.selection, reader.read_ranges(ranges)):
+                pass
+        work.is_counted = True
 
     def _survey(self, survey: Survey, ranges: Mapping[int, tuple[int, int]]) -> None:
         """Read the ranges; under a limit one partition after another, so that the first ones are always the same."""

@@ -27,13 +27,14 @@ ABORT_S = 5.0
 
 @dataclass(slots=True)
 class Work:
-    """One execution of a plan, over all its attempts."""
+    """One execution of a plan, over all its attempts. `is_counted`: what is left is as much as planned."""
 
     plan: Plan
     selection: Selection
     pace: Pace
     told: Callable[[int], None]
     written: int = 0
+    is_counted: bool = False
     complaints: Complaints = field(default_factory=Complaints)
 
 

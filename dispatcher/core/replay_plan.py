@@ -22,6 +22,10 @@ from dispatcher.errors import ConfigError
 _VERSION = 1
 # Far above what thousands of partitions take; a plan is typed or pasted, and must not unpack into more than it looks like.
 _PLAN_MAX_BYTES = 1024 * 1024
+# What Kafka can count.
+_OFFSET_MAX = 2**63 - 1
+_PARTITIONS_MAX = 2**31 - 1
+_TOPIC_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def gap(since: Position, partition: int, start: int, stop: int, first: int) -> G
 
 
 def decode(text: str) -> Plan:
-    """Read what `encode` gave. Raises ConfigError for anything else, also for a text that lost its end."""
+    """Read what `encode` gave. Raises ConfigError for anything else, also for a text that lost its end, and for what no survey finds."""
     try:
         packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         unpacker = zlib.decompressobj()
@@ -110,7 +114,21 @@ def decode(text: str) -> Plan:
         )
     except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError):
         raise _fault() from None
+    if not _is_possible(plan):
+        raise _fault()
     return plan
+
+
+def _is_possible(plan: Plan) -> bool:
+    """Whether a survey may have found this: each partition once, and in it a range that holds as many requests, before its end."""
+    numbers = {part.partition for part in plan.parts}
+    return (
+        len(plan.topic_id) == _TOPIC_ID_BYTES
+        and plan.partitions <= _PARTITIONS_MAX
+        and len(numbers) == len(plan.parts)
+        and all(number < plan.partitions for number in numbers)
+        and all(0 < part.requests <= part.stop - part.start and part.stop <= part.end <= _OFFSET_MAX for part in plan.parts)
+    )
 
 
 def _count(number: Any) -> int:  # noqa: ANN401 - whatever stands in the JSON

@@ -13,16 +13,23 @@ from dispatcher.core.replay_plan import Gap, Part, Plan, decode, gap
 from dispatcher.core.request_id import time_ordered
 from dispatcher.errors import ConfigError
 
-OFFSETS = st.integers(0, 2**63 - 1)
-PLANS = st.builds(
-    Plan,
-    st.builds(time_ordered, st.integers(0, 2**48 - 1), st.integers(0)),
-    st.binary(min_size=16, max_size=16),
-    st.integers(1, 10_000),
-    st.lists(st.builds(Part, st.integers(0, 9999), OFFSETS, OFFSETS, OFFSETS, OFFSETS)).map(tuple),
-    st.none() | st.binary(max_size=50) | st.just("doc:ü".encode()),
-    st.booleans(),
-)
+REPLAY, TOPIC = time_ordered(1, 1), base64.b64encode(b"t" * 16).decode()
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Make any plan that a survey can make."""
+    partitions = draw(st.integers(1, 10_000))
+    parts = []
+    for number in draw(st.lists(st.integers(0, partitions - 1), unique=True)):
+        start, stop, end = sorted(draw(st.tuples(*[st.integers(0, 2**63 - 1)] * 3).filter(lambda drawn: len(set(drawn)) > 2)))
+        parts.append(Part(number, start, stop, draw(st.integers(1, stop - start)), end))
+    replay_id = time_ordered(draw(st.integers(0, 2**48 - 1)), draw(st.integers(0)))
+    key = draw(st.none() | st.binary(max_size=50) | st.just("doc:ü".encode()))
+    return Plan(replay_id, draw(st.binary(min_size=16, max_size=16)), partitions, tuple(parts), key, draw(st.booleans()))
+
+
+PLANS = plans()
 
 
 @given(PLANS)
@@ -59,6 +66,23 @@ def test_any_other_text_is_no_plan(text: str) -> None:
         [1, time_ordered(1, 1), "", 1, [[0, 0, 0, 0, -1]], None, False],
         [1, time_ordered(1, 1), "", 1, [[0, 0, 0, 0, "1"]], None, False],
         [1, time_ordered(1, 1), "", 1, [], None, 1],
+        *(
+            [1, REPLAY, TOPIC, 3, parts, None, False]
+            for parts in (
+                [[0, 2**63, 2**63 + 5, 3, 2**63 + 5]],  # no offset
+                [[0, 0, 5, 5, 2**63]],
+                [[2**40, 0, 5, 3, 5]],  # no partition of three
+                [[3, 0, 5, 3, 5]],
+                [[0, 5, 2, 1, 60]],  # backwards
+                [[0, 5, 5, 0, 60]],  # nothing
+                [[0, 0, 5, 0, 60]],
+                [[0, 0, 5, 6, 60]],  # more requests than offsets
+                [[0, 0, 5, 5, 4]],  # beyond its end
+                [[0, 0, 3, 3, 9], [0, 0, 3, 3, 9]],  # twice
+            )
+        ),
+        [1, REPLAY, TOPIC, 2**40, [], None, False],
+        [1, REPLAY, base64.b64encode(b"short").decode(), 3, [], None, False],
         {"replay_id": 1},
         None,
     ],

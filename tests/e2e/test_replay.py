@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,44 @@ def test_a_set_that_changed_since_the_plan_is_refused(made: Settings, cli: Cli) 
     done = cli("replay", "--plan", plan, "--execute", "-y")
     assert (5, "") == (done.returncode, done.stdout)
     assert f"the set changed since the plan: partition {partition} has 3 fewer requests" in done.stderr
+    assert [] == replays(made)
+
+
+def test_other_settings_than_the_plan_s_are_refused(made: Settings, settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left is counted before the first is called: with settings that take fewer, nothing is, also where a part was done."""
+    fill(made, 30)
+    wrong = next(key for key in (b"doc:%d" % n for n in range(99)) if partition_for(key, 3) == 1)
+    produce(made, (wrong, VALUE, ()), partition=0)
+    loose = settings(partitions=3, init=False, worker={"on_wrong_partition": "warn"})
+    plan = Replayer(loose).plan(ALL).plan
+    assert 31 == plan.requests
+    with pytest.raises(RefusedError, match="the set changed since the plan: partition 0 has 1 fewer requests"):
+        Replayer(made).execute(plan)
+    assert [] == replays(made)
+    monkeypatch.setattr(client_replay, "GROUP_MAX_RECORDS", 5)
+
+    def stop(done: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Replayer(loose).execute(plan, told=stop)
+    before = len(replays(made))
+    with pytest.raises(RefusedError, match="1 fewer requests"):
+        Replayer(made).execute(plan)
+    assert 0 < before == len(replays(made))
+    assert 31 == before + Replayer(loose).execute(plan)
+
+
+def test_a_plan_of_records_that_were_never_there_is_refused(made: Settings) -> None:
+    """A plan that somebody made up, or of a log that lost its end: nothing is called, and nothing is waited for."""
+    fill(made, 30)
+    replayer = Replayer(made)
+    plan = replayer.plan(ALL).plan
+    forged = replace(plan, parts=(*plan.parts[:-1], replace(plan.parts[-1], end=10**15)))
+    for done in (lambda: replayer.execute(forged)), (lambda: replayer.selection(forged)):
+        with pytest.raises(RefusedError, match=f"partition {plan.parts[-1].partition} .* ends before what the plan names"):
+            done()
     assert [] == replays(made)
 
 
