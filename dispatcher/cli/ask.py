@@ -133,9 +133,9 @@ def _status(reply: Reply) -> str:
         words.append(f"({reply.reason.value})")
     if reply.http is not None:
         words.append(f"http {reply.http.status}")
-    took = "" if reply.duration_ms is None else f" in {reply.duration_ms} ms"
     calls = "1 call" if reply.attempts == 1 else f"{reply.attempts} calls"
-    return f"{' '.join(words)}: request {word(reply.request_id)}, {calls}{took}, reply {reply.topic}/{reply.partition}/{reply.offset}"
+    told = [f"request {word(reply.request_id)}", f"{calls} in {reply.duration_ms} ms"]
+    return f"{' '.join(words)}: {', '.join(told)}, reply {reply.topic}/{reply.partition}/{reply.offset}"
 
 
 def _record_line(options: Options, reply: Reply) -> bytes:

@@ -114,10 +114,9 @@ LETTER = Table("PLACE TIME REASON KEY MESSAGE STAGE ATTEMPTS", _row)
 def _whole(letter: Record) -> str:
     """Show a letter for reading: why, where from, the original's headers, the original's value."""
     from dispatcher.core import dead_letter
-    from dispatcher.core.glance import dead_id, error_header
+    from dispatcher.core.glance import dead_id, error_header, number
 
     known = {name: error_header(letter, name) for name in ("topic", "partition", "offset", "timestamp")}
-    sent = known["timestamp"] or ""
     facts = {
         "reason": word(error_header(letter, "reason")),
         "message": word(error_header(letter, "message")),
@@ -129,7 +128,7 @@ def _whole(letter: Record) -> str:
         "group": word(error_header(letter, "group")),
         "request": word(dead_id(letter)),
         "from": f"{word(known['topic'])}/{word(known['partition'])}/{word(known['offset'])}",
-        "sent": moment(int(sent)) if re.fullmatch(r"[0-9]{1,15}", sent) else word(None),
+        "sent": moment(number(known["timestamp"])),
         "dead since": moment(letter.timestamp_ms),
         "key": word(letter.key),
     }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
-from dispatcher.client.connection import Connection
+from dispatcher.client.connection import Connection, patiently
 from dispatcher.client.listener import Watch
+from dispatcher.client.reply import Reply
 from dispatcher.client.sender import UNKNOWN_HINT, Outgoing
 from dispatcher.client.serving import refuse_own_lane
-from dispatcher.client.waiting import Waiting
+from dispatcher.client.waiting import Waiting, next_reply
 from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Record
 from dispatcher.core.sought import sought
 from dispatcher.core.submission import Receipt, Submission
 from dispatcher.errors import AskTimeout, DispatcherError, ReplyGone, SubmitUnknown
@@ -25,8 +26,9 @@ class Asking:
         self._request_id = request_id
         self._outgoing: Outgoing | None = None
         self._receipt: Receipt | None = None
+        self.early: Reply | None = None  # heard before it is known where the request stands: most likely ours
 
-    async def answered(self, submission: Submission) -> Record:
+    async def answered(self, submission: Submission) -> Reply:
         """Listen, send, and wait for the acknowledgement and for the reply, whichever order they come in.
 
         The request is let go of once it is sent. Errors: as long as it was not handed over, whatever says that nothing was sent; afterwards
@@ -34,17 +36,24 @@ class Asking:
         """
         connection = self._connection
         listener = connection.listener
-        partition = partition_for(submission.key or b"", await connection.count(connection.topics.requests))
-        refuse_own_lane(connection.topics.requests, partition)
-        watch = await listener.watch(self._request_id, [await connection.reply_place(partition)])
+        partition, watch = await patiently(partial(self._listen, submission.key or b""))
+        first: asyncio.Task[Reply] = asyncio.create_task(next_reply(watch, None))
         try:
             self._outgoing, acknowledged = connection.send(submission)
             del submission
-            return await self._heard(watch, acknowledged, partition)
+            return await self._heard(watch, first, acknowledged, partition)
         finally:
+            first.cancel()
             listener.release(watch)
             if self._outgoing is not None:
                 self._outgoing.withdraw()
+
+    async def _listen(self, key: bytes) -> tuple[int, Watch]:
+        """Listen where the reply will come, and tell the request's partition."""
+        connection = self._connection
+        partition = partition_for(key, await connection.count(connection.topics.requests))
+        refuse_own_lane(connection.topics.requests, partition)
+        return partition, await connection.listener.watch(self._request_id, [await connection.reply_place(partition)])
 
     def late(self, timeout_s: float) -> DispatcherError:
         """Say what is known of an ask whose time is over."""
@@ -61,23 +70,28 @@ class Asking:
             return unknown(self._request_id)
         return self._connection.unsent(timeout_s)
 
-    async def _heard(self, watch: Watch, acknowledged: asyncio.Future[Receipt], partition: int) -> Record:
-        """Wait for a request that is on its way."""
-        first: set[asyncio.Future[Any]] = {acknowledged, watch.found}
-        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        deaf = watch.found.exception() if watch.found.done() else None
-        if watch.found.done() and deaf is None:
-            return watch.found.result()
+    async def _heard(self, watch: Watch, first: asyncio.Task[Reply], acknowledged: asyncio.Future[Receipt], partition: int) -> Reply:
+        """Wait for a request that is on its way. What is heard is ours once the acknowledgement says where the request stands."""
+        both: set[asyncio.Future[Any]] = {acknowledged, first}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        deaf = first.exception() if first.done() else None
         if deaf is not None and self._outgoing is not None and self._outgoing.withdraw():
             raise deaf
+        if first.done() and deaf is None:
+            self.early = first.result()
+            await asyncio.wait({acknowledged})
+            if acknowledged.exception() is not None:
+                return self.early
         receipt = self._receipt = self._connection.receipt(await acknowledged)
-        self._outgoing = None
+        self._outgoing = self.early = None
+        first.cancel()
         try:
             if receipt.partition != partition:
                 # The request topic has grown under us: the reply stands elsewhere, perhaps already.
                 self._connection.forget_counts()
-                return await Waiting(self._connection, sought(receipt)).found()
-            return await watch.found
+                return await Waiting(self._connection, sought(receipt, receipt.topic)).found()
+            # From what was heard first on: now it is known whose it is.
+            return await next_reply(watch, (receipt.topic, receipt.partition, receipt.offset))
         except ReplyGone:
             raise
         except DispatcherError as error:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
-from dispatcher.adapters.kafka.inquiry import Inquiry, Place
+from dispatcher.adapters.kafka.inquiry import Inquiry
+from dispatcher.adapters.kafka.log import TIMEOUT_S
 from dispatcher.adapters.kafka.loop import tell
+from dispatcher.adapters.kafka.offsets import Place
+from dispatcher.client.incarnation import short_topic_id
 from dispatcher.client.listener import Listener
 from dispatcher.client.lookback import Lookback
 from dispatcher.client.sender import Outgoing, Sender
 from dispatcher.client.shared import Shared
 from dispatcher.core.submission import Receipt, Submission
-from dispatcher.errors import ConfigError, DispatcherError, WaitTimeout
+from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
+
+T = TypeVar("T")
+
+# An inquiry has tried for seconds by itself.
+PAUSE_S = 0.1
 
 
 class Connection:
@@ -101,9 +111,16 @@ class Connection:
     async def existing(self, topic: str, partition: int) -> int:
         """Give the number of a partition that exists, else ConfigError."""
         count = await self.count(topic)
+        if partition >= count:
+            self.forget_counts()  # perhaps it has grown
+            count = await self.count(topic)
         if not 0 <= partition < count:
             raise ConfigError(f"topic {topic} has no partition {partition}", f"it has 0 to {count - 1}")
         return partition
+
+    async def topic_id(self) -> str:
+        """Tell the beginning of the request topic's id; asked for each time, since the topic may be made anew."""
+        return await asyncio.to_thread(short_topic_id, self._settings, TIMEOUT_S)
 
     def forget_counts(self) -> None:
         """Ask anew: a topic has grown."""
@@ -115,6 +132,15 @@ class Connection:
         except BaseException:
             self._counts.pop(topic, None)
             raise
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again and again while Kafka is away; whoever asks ends it when the time is over."""
+    while True:
+        try:
+            return await ask()
+        except BrokerAway:
+            await asyncio.sleep(PAUSE_S)
 
 
 def _not_open() -> DispatcherError:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from queue import Empty, SimpleQueue
 
-from dispatcher.adapters.kafka.inquiry import Inquiry, Place
-from dispatcher.adapters.kafka.loop import fill, tell
+from dispatcher.adapters.kafka.inquiry import Inquiry
+from dispatcher.adapters.kafka.loop import fill
+from dispatcher.adapters.kafka.offsets import Place
 from dispatcher.adapters.kafka.tail import Tail
 from dispatcher.client.shared import Shared, closed
 from dispatcher.core.glance import reply_names
@@ -30,15 +31,33 @@ END_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class Watch:
-    """Somebody who waits for the reply to `name` (an id or a position) in `places`.
+    """Somebody who waits for the reply to `name` (an id, or a position with its topic's id) in `places`.
 
-    `found` belongs to the event loop; the thread calls `told`.
+    `found` is the first record of that name which was not passed over. Belongs to the event loop; the thread calls `told`.
     """
 
     name: str
     places: tuple[Place, ...]
     found: asyncio.Future[Record]
-    told: Callable[[Record], None]
+    later: deque[Record | DispatcherError] = field(default_factory=deque)
+
+    def told(self, record: Record) -> None:
+        """Hear from the thread. The loop may be gone."""
+        with contextlib.suppress(RuntimeError):
+            self.found.get_loop().call_soon_threadsafe(self.hear, record)
+
+    def hear(self, outcome: Record | DispatcherError) -> None:
+        """Take what came, in its order."""
+        if self.found.done():
+            self.later.append(outcome)
+        else:
+            fill(self.found, outcome)
+
+    def pass_over(self) -> None:
+        """Wait for the next one: what was found is not what is waited for."""
+        self.found = self.found.get_loop().create_future()
+        if self.later:
+            fill(self.found, self.later.popleft())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +112,7 @@ class Listener:
         if self._closed:
             raise closed()
         found: asyncio.Future[Record] = self._loop.create_future()
-        made = Watch(name, tuple(places), found, partial(tell, found))
+        made = Watch(name, tuple(places), found)
         self._poller.put(_Await(made))
         try:
             missing = [place for place in made.places if place not in self._readings]
@@ -137,7 +156,7 @@ class Listener:
             if reading.timer is not None:
                 reading.timer.cancel()
             for watch in reading.watches:
-                fill(watch.found, closed())
+                watch.hear(closed())
         self._readings.clear()
         await asyncio.to_thread(self._poller.close)
 
@@ -186,7 +205,7 @@ class Listener:
             self._end(at, reading)
             self._poller.put(_Drop(at))
             for watch in reading.watches:
-                fill(watch.found, error)
+                watch.hear(error)
 
 
 class _Poller:
@@ -271,6 +290,6 @@ class _Poller:
         place = record.topic, record.partition
         for name in reply_names(record):
             # In another partition than it must be in, a reply is somebody else's idea.
-            for watch in [watch for watch in self._awaited.get(name, ()) if place in watch.places]:
-                watch.told(record)
-                self._forget(watch)
+            for watch in self._awaited.get(name, ()):
+                if place in watch.places:
+                    watch.told(record)

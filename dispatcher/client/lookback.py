@@ -12,11 +12,12 @@ from dispatcher.adapters.kafka.group import Positions
 from dispatcher.adapters.kafka.log import TIMEOUT_S
 from dispatcher.client import search
 from dispatcher.client.feed import Feed
+from dispatcher.client.reply import Reply, reply_to_request
 from dispatcher.client.shared import Turns
 from dispatcher.core.positions import START, Anchor, Position, Span
-from dispatcher.core.record import Record
 from dispatcher.core.sought import Sought
-from dispatcher.errors import BrokerError
+from dispatcher.core.standing import is_settled
+from dispatcher.errors import BrokerAway, BrokerError
 from dispatcher.settings import Settings
 
 # Searches at once. Each has a connection to every broker and half a dozen threads of librdkafka's; whoever waits for its turn to search
@@ -29,7 +30,7 @@ END_S = 5.0
 class Looked:
     """What was found. `is_settled`: nothing was, and the request has been answered all the same."""
 
-    record: Record | None
+    reply: Reply | None
     is_settled: bool
 
 
@@ -48,6 +49,8 @@ class Lookback:
 
     def begin(self, wanted: Sought, topic: str, partitions: list[int]) -> asyncio.Task[Looked]:
         """Search from the time at which the request was made; and where it has been settled, once from the very start.
+
+        Ends with BrokerAway where Kafka does not answer: it can be begun again.
 
         Record times come from the clocks of several machines; only a committed position says for certain that the search began too late.
         Whoever needs it no more cancels it, and need not wait for its end.
@@ -82,9 +85,10 @@ class Lookback:
                 found = await self._scan(wanted, topic, partitions, START)
             return Looked(found, is_settled=found is None)
 
-    async def _scan(self, wanted: Sought, topic: str, partitions: tuple[int, ...], since: Position) -> Record | None:
+    async def _scan(self, wanted: Sought, topic: str, partitions: tuple[int, ...], since: Position) -> Reply | None:
         query = search.Query(Span(since), partitions, until_end=True, request_id=wanted.name)
-        async with Feed(partial(search.replies, self._settings, query, topic=topic), _same) as feed:
+        read = partial(reply_to_request, source=wanted.request)
+        async with Feed(partial(search.replies, self._settings, query, topic=topic), read) as feed:
             return await anext(feed, None)
 
     async def _is_settled(self, topic: str, partition: int, offset: int) -> bool:
@@ -93,10 +97,8 @@ class Lookback:
             return False
         try:
             position = await asyncio.get_running_loop().run_in_executor(self._asking, self._positions.of, partition)
+        except BrokerAway:
+            raise
         except BrokerError:
             return False
-        return position is not None and position > offset
-
-
-def _same(record: Record) -> Record:
-    return record
+        return is_settled(offset, position)

@@ -9,7 +9,7 @@ import orjson
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
 from dispatcher.adapters.spool import Spool
-from dispatcher.core.glance import answered_id, header
+from dispatcher.core.glance import answered_id, request_place
 from dispatcher.core.positions import END, START, Anchor, Position, Span
 from dispatcher.core.record import Record
 from dispatcher.core.record_json import content_of, record_line
@@ -62,14 +62,12 @@ def _requests(settings: Settings, plan: Plan, selection: Selection, timeout_s: f
 
 def _collect(settings: Settings, plan: Plan, spool: Spool, span: Span, timeout_s: float) -> None:
     """Put aside the replies that answer something in the ranges of a plan."""
-    ranges = {str(part.partition): range(part.start, part.stop) for part in plan.parts}
+    ranges = {part.partition: range(part.start, part.stop) for part in plan.parts}
     for topic in (settings.topics.replies, *settings.topics.reply_topics):
         with LogReader(settings, topic, timeout_s) as reader:
             for reply in reader.read(span, until_end=True):
-                partition, offset = header(reply, "dispatcher-request-partition"), header(reply, "dispatcher-request-offset") or ""
-                if header(reply, "dispatcher-request-topic") != settings.topics.requests or not offset.isdecimal():
-                    continue
-                if int(offset) in ranges.get(partition or "", ()):
+                topic_of, partition, offset = request_place(reply) or ("", -1, -1)
+                if topic_of == settings.topics.requests and offset in ranges.get(partition, ()):
                     spool.keep(f"{partition}/{offset} {answered_id(reply)}", record_line(reply))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import orjson
 from pydantic import ValidationError
 
-from dispatcher.core.glance import answered_id, dead_id, error_header, header
+from dispatcher.core.glance import answered_id, dead_id, dead_place, error_header, number_header, request_place
 from dispatcher.core.members import members
 from dispatcher.core.record import Header, Record
 from dispatcher.core.reply import ErrorBody, HttpBody, ReplyBody
@@ -20,7 +20,10 @@ from dispatcher.errors import CallFailed, DispatcherError
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The terminal reply of a request: its `body` as the schema says, and where it stands. `key` is the lane key."""
+    """The terminal reply of a request: its `body` as the schema says, and where it stands. `key` is the lane key.
+
+    `source` is where the request stood: topic, partition, offset.
+    """
 
     request_id: str
     key: bytes | None
@@ -28,24 +31,23 @@ class Reply:
     partition: int
     offset: int
     timestamp_ms: int | None  # since 1970
-    duration_ms: int | None  # from the first call to the last answer
+    source: tuple[str, int, int]
+    duration_ms: int  # from the first call to the last answer
     body: ReplyBody
     value: bytes  # as it stands in the topic
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """Read a record of a reply topic. DispatcherError where it is none."""
+        """Read a record of a reply topic. DispatcherError where it is none: its value, or a header that every reply has."""
         try:
             body = ReplyBody.model_validate_json(record.value or b"")
         except ValidationError:
-            place = f"{record.topic}/{record.partition}/{record.offset}"
-            raise DispatcherError(
-                f"the record at {place} is not a reply that this version can read", "look at `dispatcher replies`"
-            ) from None
-        took = header(record, "dispatcher-duration-ms") or ""
-        duration_ms = int(took) if took.isascii() and took.isdigit() else None
-        place_of = (record.topic, record.partition, record.offset, record.timestamp_ms)
-        return cls(answered_id(record), record.key, *place_of, duration_ms, body, record.value or b"")
+            raise _no_reply(record) from None
+        name, source, duration_ms = answered_id(record), request_place(record), number_header(record, "dispatcher-duration-ms")
+        if not name or source is None or duration_ms is None:
+            raise _no_reply(record)
+        place = (record.topic, record.partition, record.offset, record.timestamp_ms)
+        return cls(name, record.key, *place, source, duration_ms, body, record.value or b"")
 
     @property
     def ok(self) -> bool:
@@ -123,8 +125,6 @@ class DeadLetter:
     @classmethod
     def of(cls, record: Record) -> Self:
         """Read a record of the dead-letter topic."""
-        topic, partition, offset = (error_header(record, name) or "" for name in ("topic", "partition", "offset"))
-        source = (topic, int(partition), int(offset)) if partition.isdigit() and offset.isdigit() else None
         return cls(
             dead_id(record),
             error_header(record, "reason") or "",
@@ -132,9 +132,29 @@ class DeadLetter:
             record.key,
             record.value,
             record.headers,
-            source,
+            dead_place(record),
             record.topic,
             record.partition,
             record.offset,
             record.timestamp_ms,
         )
+
+
+def reply_to_request(record: Record, source: tuple[str, int, int] | None) -> Reply:
+    """Read the reply to the request that stands at `source`, where that is known. DispatcherError where this is another record.
+
+    Anybody may write an id: a request of the same one has a reply of its own.
+    """
+    reply = Reply.of(record)
+    if source is not None and reply.source != source:
+        asked, of = ("/".join(map(str, place)) for place in (source, reply.source))
+        raise DispatcherError(f"the record at {_place(record)} is the reply to {of}, not to {asked}", "another request has the same id")
+    return reply
+
+
+def _no_reply(record: Record) -> DispatcherError:
+    return DispatcherError(f"the record at {_place(record)} is not a reply that this version can read", "look at `dispatcher replies`")
+
+
+def _place(record: Record) -> str:
+    return f"{record.topic}/{record.partition}/{record.offset}"

@@ -6,14 +6,16 @@ A `Search` owns one groupless reader, belongs to one thread and is a context man
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
+from dispatcher.client.incarnation import short_topic_id
 from dispatcher.core.glance import dead_id, error_header, reply_names, request_id, same_request
 from dispatcher.core.positions import END, Span
 from dispatcher.core.record import Record
+from dispatcher.core.sought import position
 from dispatcher.settings import Settings
 
 FROM_NOW = Span(END)
@@ -34,10 +36,10 @@ class Query:
 class Search:
     """Iterates over the records of a topic that a query asks for, as they are found. `searched` tells what was looked at so far."""
 
-    def __init__(self, reader: LogReader, query: Query, names_of: Callable[[Record], tuple[str, ...]]) -> None:
+    def __init__(self, reader: LogReader, query: Query, is_named: Callable[[Record, str], bool]) -> None:
         self._reader = reader
         self._query = query
-        self._names_of = names_of
+        self._is_named = is_named
         self._key = None if query.key is None else query.key.encode("utf-8", "surrogateescape")
 
     def __enter__(self) -> Self:
@@ -66,19 +68,34 @@ class Search:
             return False
         if query.reason is not None and error_header(record, "reason") != query.reason:
             return False
-        return query.request_id is None or any(same_request(query.request_id, name) for name in self._names_of(record))
+        return query.request_id is None or self._is_named(record, query.request_id)
 
 
 def replies(settings: Settings, query: Query, *, topic: str | None = None, timeout_s: float | None = None) -> Search:
-    """Read terminal replies, of the usual topic unless another is named; `query.request_id` is the id or position of the request."""
-    return Search(LogReader(settings, topic or settings.topics.replies, timeout_s or TIMEOUT_S), query, reply_names)
+    """Read terminal replies, of the usual topic unless another is named; `query.request_id` is the id or position of the request.
+
+    A position without its topic's id is one in the request topic that is there now.
+    """
+    within_s, name = timeout_s or TIMEOUT_S, query.request_id
+    if name is not None and "@" not in name and position(name, settings.topics.requests) is not None:
+        query = replace(query, request_id=f"{name}@{short_topic_id(settings, within_s)}")
+    return Search(
+        LogReader(settings, topic or settings.topics.replies, within_s), query, lambda record, wanted: wanted in reply_names(record)
+    )
 
 
 def requests(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read requests, whatever became of them."""
-    return Search(LogReader(settings, settings.topics.requests, timeout_s or TIMEOUT_S), query, lambda record: (request_id(record),))
+    """Read requests, whatever became of them; `query.request_id` as in `replies`."""
+    within_s, name = timeout_s or TIMEOUT_S, query.request_id
+    if name is not None and "@" in name and position(name, settings.topics.requests) is not None:
+        place, _, topic_id = name.rpartition("@")
+        # Requests do not say their topic's id: they stand in the topic that is there now.
+        query = replace(query, request_id=place) if topic_id == short_topic_id(settings, within_s) else query
+    reader = LogReader(settings, settings.topics.requests, within_s)
+    return Search(reader, query, lambda record, wanted: request_id(record) in {wanted, name})
 
 
 def dead_letters(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
     """Read dead letters; `query.request_id` is the id of the request, `query.reason` why it is there."""
-    return Search(LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S), query, lambda record: (dead_id(record),))
+    reader = LogReader(settings, settings.topics.dead_letters, timeout_s or TIMEOUT_S)
+    return Search(reader, query, lambda record, wanted: same_request(wanted, dead_id(record)))

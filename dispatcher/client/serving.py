@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from dispatcher.core.glance import number
 from dispatcher.errors import OwnLane
 
 
@@ -49,7 +50,5 @@ def refuse_own_lane(topic: str, partition: int, offset: int | None = None) -> No
 
 
 def _served(headers: Mapping[str, str]) -> Served | None:
-    partition, offset = headers.get("dispatcher-partition", ""), headers.get("dispatcher-offset", "")
-    if not (partition.isascii() and partition.isdigit() and offset.isascii() and offset.isdigit()):
-        return None
-    return Served(headers.get("dispatcher-topic"), int(partition), int(offset))
+    partition, offset = number(headers.get("dispatcher-partition")), number(headers.get("dispatcher-offset"))
+    return None if partition is None or offset is None else Served(headers.get("dispatcher-topic"), partition, offset)

@@ -48,7 +48,7 @@ def stands(settings: Settings, request_id: str, *, timeout_s: float | None = Non
     An id that tells its time is looked for from then on first. Of several records of one id the first one counts. Errors as `LogReader`
     has them.
     """
-    return _Lookup(settings, sought(request_id), timeout_s or TIMEOUT_S).found()
+    return _Lookup(settings, sought(request_id, settings.topics.requests), timeout_s or TIMEOUT_S).found()
 
 
 @dataclass(slots=True)

@@ -17,10 +17,11 @@ from typing import Self
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import SLICE_S, contact
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
+from dispatcher.client.incarnation import short_topic_id
 from dispatcher.core.instant import Instant
 from dispatcher.core.request_id import CHANCE_BITS, time_ordered
 from dispatcher.core.submission import Receipt, Stamp, Submission
@@ -207,11 +208,7 @@ class Submitter:
     def _short_topic_id(self) -> str:
         """Return the beginning of the topic's id, as ids of requests without one have it; asked for once."""
         if self._topic_id is None:
-            cluster = admin.connect(self._settings, self._timeout_s)
-            facts = admin.facts_of(cluster, [self.topic])
-            if self.topic not in facts:
-                raise no_topic(self.topic)
-            self._topic_id = facts[self.topic].topic_id_text[:8]
+            self._topic_id = short_topic_id(self._settings, self._timeout_s)
         return self._topic_id
 
 

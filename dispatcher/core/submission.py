@@ -16,6 +16,10 @@ from dispatcher.core.record_json import Shown, content_of, raw_of, shown
 from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, never, refusal_of
 from dispatcher.errors import ConfigError
 
+# Kafka's partitions and offsets are signed integers of 32 and 64 bits.
+_PARTITION_MAX = 2**31 - 1
+_OFFSET_MAX = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -63,16 +67,16 @@ class Receipt:
     def from_json(cls, fields: Mapping[str, Any]) -> Receipt:
         """Read what `as_json` gave. Raises ConfigError."""
         try:
-            numbers = int(fields["partition"]), int(fields["offset"])
             topic, number = fields.get("reply_topic"), fields.get("reply_partition")
             return cls(
-                str(fields["request_id"]),
-                str(fields["topic"]),
-                *numbers,
+                _text(fields["request_id"]),
+                _text(fields["topic"]),
+                _number(fields["partition"], _PARTITION_MAX),
+                _number(fields["offset"], _OFFSET_MAX),
                 raw_of(fields["key"], "field key"),
-                str(fields["time"]),
-                None if topic is None else str(topic),
-                None if number is None else int(number),
+                _text(fields["time"]),
+                None if topic is None else _text(topic),
+                None if number is None else _number(number, _PARTITION_MAX),
             )
         except (KeyError, TypeError, ValueError):
             raise ConfigError("this is not a receipt", "`dispatcher submit --json` prints them") from None
@@ -146,6 +150,20 @@ def _headers(stamp: Stamp) -> tuple[Header, ...]:
         "content-type": "application/json",
     }
     return tuple((name, text.encode("utf-8")) for name, text in texts.items())
+
+
+def _text(given: Any) -> str:  # noqa: ANN401 - whatever JSON can say
+    """Take a field of a receipt; ValueError where it is no text, or empty."""
+    if not isinstance(given, str) or not given:
+        raise ValueError("not text")
+    return given
+
+
+def _number(given: Any, most: int) -> int:  # noqa: ANN401 - whatever JSON can say
+    """Take a field of a receipt; ValueError where Kafka has no such number."""
+    if type(given) is not int or not 0 <= given <= most:
+        raise ValueError("not such a number")
+    return given
 
 
 def _no_constant(name: str) -> float:

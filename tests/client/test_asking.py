@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from dispatcher import AskTimeout, BrokerError, DispatcherError, Receipt, Settings, SubmitUnknown, WaitTimeout
-from dispatcher.adapters.kafka.inquiry import Place
+from dispatcher.adapters.kafka.loop import fill
+from dispatcher.adapters.kafka.offsets import Place
 from dispatcher.client.asking import Asking
 from dispatcher.client.connection import Connection
 from dispatcher.client.listener import Watch
+from dispatcher.client.reply import Reply
 from dispatcher.client.sender import Outgoing
 from dispatcher.client.submitter import stamp
 from dispatcher.core.record import Record
@@ -21,7 +25,16 @@ from tests.waiting import eventually_async
 
 SUBMISSION = request("doc:1", b'{"upstream": "u"}', stamp(request_id="mine"))
 RECEIPT = Receipt("mine", "requests", 0, 7, b"doc:1", "2026-11-29T10:00:00.000Z")
-RECORD = Record("replies", 0, 1, b"doc:1", b"{}", ())
+
+
+def reply(offset: int = 7, value: bytes = b'{"status": "ok", "attempts": 1}', topic: str = "requests", at: int = 1) -> Record:
+    """Make a reply to the request at `offset`."""
+    place = {"topic": topic, "partition": "0", "offset": str(offset)}
+    headers = [("ce_causationid", b"mine"), ("dispatcher-duration-ms", b"1")]
+    headers += [(f"dispatcher-request-{name}", text.encode()) for name, text in place.items()]
+    return Record("replies", 0, at, b"doc:1", value, tuple(headers))
+
+
 NO_RIGHT = BrokerError("this user may not use the topic")
 
 
@@ -36,6 +49,7 @@ class Wire:
         self.acknowledged: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self.sent: Outgoing | None = None
         self.released = False
+        self.watched: Watch
 
     @property
     def listener(self) -> Wire:
@@ -52,7 +66,8 @@ class Wire:
 
     async def watch(self, name: str, places: Iterable[Place]) -> Watch:
         """Listen."""
-        return Watch(name, tuple(places), self.found, lambda _record: None)
+        self.watched = Watch(name, tuple(places), self.found)
+        return self.watched
 
     def release(self, _watch: Watch) -> None:
         """Listen no more."""
@@ -72,7 +87,7 @@ class Wire:
         return WaitTimeout(f"nothing was sent within {within_s:g} s")
 
 
-async def asked(wire: Wire, *, handed: bool = True) -> tuple[Asking, asyncio.Task[Record]]:
+async def asked(wire: Wire, *, handed: bool = True) -> tuple[Asking, asyncio.Task[Reply]]:
     """Ask, until the request is on its way."""
     asking = Asking(cast("Connection", cast("Any", wire)), "mine")
     task = asyncio.create_task(asking.answered(SUBMISSION))
@@ -82,13 +97,52 @@ async def asked(wire: Wire, *, handed: bool = True) -> tuple[Asking, asyncio.Tas
     return asking, task
 
 
-async def test_the_reply_may_come_before_the_acknowledgement() -> None:
-    """Two threads tell of them; the reply is what counts."""
+@pytest.mark.parametrize("acknowledgement", [RECEIPT, SubmitUnknown("lost", request_id="mine")])
+async def test_the_reply_may_come_before_the_acknowledgement(acknowledgement: Receipt | DispatcherError) -> None:
+    """Two threads tell of them; the reply is what counts, also where the acknowledgement was lost."""
     wire = Wire()
-    _, task = await asked(wire)
-    wire.found.set_result(RECORD)
-    assert await task is RECORD
+    asking, task = await asked(wire)
+    wire.watched.hear(reply())
+    await eventually_async(lambda: asking.early)
+    fill(wire.acknowledged, acknowledgement)
+    assert (await task).source == ("requests", 0, 7)
     assert wire.released
+
+
+FOREIGN = [
+    reply(value=b"{nope"),
+    replace(reply(), value=None),
+    replace(reply(), headers=(("ce_causationid", b"mine"),)),
+    replace(reply(), headers=None),
+    replace(reply(), headers=(("dispatcher-duration-ms", b"9" * 5000), *(reply().headers or ()))),
+    replace(reply(), headers=(("dispatcher-duration-ms", "²".encode()), *(reply().headers or ()))),
+    reply(offset=8),
+    reply(topic="other"),
+]
+
+
+@pytest.mark.parametrize("is_acknowledged_first", [True, False])
+async def test_what_is_no_reply_of_ours_is_passed_over(
+    is_acknowledged_first: bool,  # noqa: FBT001 - pytest's
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Anybody may write the id of an open ask: values and headers that no reply has, and the reply to another request of that id.
+
+    Each is warned of, and the true reply is heard behind them, before and after the acknowledgement.
+    """
+    wire = Wire()
+    asking, task = await asked(wire)
+    with caplog.at_level(logging.WARNING, "dispatcher.client"):
+        if is_acknowledged_first:
+            wire.acknowledged.set_result(RECEIPT)
+            await eventually_async(lambda: asking._receipt)
+        for record in [*FOREIGN, reply(at=99)]:
+            wire.watched.hear(record)
+        if not is_acknowledged_first:
+            await eventually_async(lambda: asking.early)
+            wire.acknowledged.set_result(RECEIPT)
+        assert (await task).offset == 99
+    assert len(FOREIGN) == len([line for line in caplog.messages if line.startswith("passed over: ")])
 
 
 async def test_who_cannot_hear_takes_back_what_was_not_sent() -> None:

@@ -106,10 +106,25 @@ async def test_each_gets_its_own(listener: Listener) -> None:
     """By id or by position; what nobody waits for is dropped, and so is a reply in a partition where it does not belong."""
     first = await listener.watch("a", [P0])
     second = await listener.watch("b", [P0])
-    third = await listener.watch("requests/0/9", [P0, P1])
+    third = await listener.watch("requests/0/9@12345678", [P0, P1])
+    await listener.watch("requests/0/5", [P0])
     put(reply("x"), reply("b", P1), reply("b"), reply("a", offset=6), reply("c", P1, offset=9))
     assert [(await watch.found).offset for watch in (first, second, third)] == [6, 5, 9]
     assert (await second.found).partition == 0
+
+
+async def test_who_passes_over_hears_the_next(listener: Listener) -> None:
+    """What came meanwhile is heard in its order, an error at last; nothing of it is lost."""
+    watch = await listener.watch("a", [P0])
+    put(reply("a", offset=1), reply("b", offset=2), reply("a", offset=3))
+    assert (await watch.found).offset == 1
+    watch.pass_over()
+    assert (await watch.found).offset == 3
+    put(fault=BrokerError("no right"))
+    await eventually_async(lambda: watch.later)
+    watch.pass_over()
+    with pytest.raises(BrokerError):
+        await watch.found
 
 
 async def test_all_that_wait_for_one_name_get_it(listener: Listener) -> None:

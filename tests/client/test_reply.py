@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from dispatcher import CallFailed, DeadLetter, DispatcherError, Reply
+from dispatcher.client.reply import reply_to_request
 from dispatcher.core.dead_letter import DeadLetter as Written
 from dispatcher.core.record import Message, Record
 from dispatcher.core.reply import Fault
@@ -61,13 +63,37 @@ def test_a_reply_without_an_answer() -> None:
     assert caught.value.exit_code == 1
 
 
+HEADERS = published().message().headers
+
+
 def test_what_a_later_worker_adds_is_no_fault() -> None:
     """Further fields of a reply are passed over; what is no reply is an error that says where it stands."""
-    record = Record("r", 1, 2, b"k", b'{"status": "ok", "attempts": 1, "later": {}}', ())
+    record = Record("r", 1, 2, b"k", b'{"status": "ok", "attempts": 1, "later": {}}', HEADERS)
     assert Reply.of(record).ok
     for junk in (None, b"", b"[]", b'{"status": "never", "attempts": 1}'):
         with pytest.raises(DispatcherError, match="r/1/2"):
-            Reply.of(Record("r", 1, 2, b"k", junk, ()))
+            Reply.of(Record("r", 1, 2, b"k", junk, HEADERS))
+
+
+TEXTS, NUMBERS = ("ce_causationid", "dispatcher-request-topic"), ("dispatcher-duration-ms", "dispatcher-request-offset")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [*product(TEXTS, (None, b"")), *product(NUMBERS, (None, b"", b"-1", "²".encode(), b"9" * 5000))]
+)
+def test_headers_that_no_reply_has(name: str, content: bytes | None) -> None:
+    """What every reply says, and as the message schema has it; whatever else stands there is no reply."""
+    with pytest.raises(DispatcherError, match="r/1/2"):
+        Reply.of(Record("r", 1, 2, b"k", b'{"status": "ok", "attempts": 1}', ((name, content), *HEADERS)))
+
+
+def test_the_reply_to_another_request_of_the_same_id() -> None:
+    """Anybody may write an id: where the request stood tells them apart."""
+    record = _record(published().message())
+    source = Reply.of(record).source
+    assert reply_to_request(record, source) == reply_to_request(record, None) == Reply.of(record)
+    with pytest.raises(DispatcherError, match=rf"is the reply to {source[0]}/{source[1]}/{source[2]}, not to x/0/1"):
+        reply_to_request(record, ("x", 0, 1))
 
 
 def test_a_dead_letter() -> None:
@@ -84,3 +110,5 @@ def test_a_dead_letter_that_we_did_not_write() -> None:
     """Whatever stands in the topic can be shown."""
     letter = DeadLetter.of(Record("d", 0, 0, None, None, None))
     assert (letter.reason, letter.source, letter.headers) == ("", None, None)
+    odd = [(f"__dispatcher.errors.{name}", text) for name, text in (("topic", b"t"), ("partition", "²".encode()), ("offset", b"1"))]
+    assert DeadLetter.of(Record("d", 0, 0, None, None, tuple(odd))).source is None

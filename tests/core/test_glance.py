@@ -2,7 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.glance import answered_id, dead_id, error_header, header, reply_names, request_id, same_request
+from dispatcher.core.glance import (
+    answered_id,
+    dead_id,
+    dead_place,
+    error_header,
+    header,
+    number,
+    number_header,
+    reply_names,
+    request_id,
+    request_place,
+    same_request,
+)
 from dispatcher.core.record import Header, Record
 
 
@@ -51,12 +63,36 @@ def test_a_position_is_an_id_with_and_without_its_topics_id(wanted: str, found: 
 
 
 def test_a_reply_has_every_name_of_its_request() -> None:
-    """The id that the client gave, and the position with its topic's id and without: whoever waits may know any of them."""
+    """The id that the client gave, and the position with its topic's id: alone it would name a request of each topic of that name."""
     assert reply_names(record(("ce_causationid", b"r-1"), ("ce_id", b"t.requests/3/17@pX3kQ9aZ/reply"))) == (
         "r-1",
         "t.requests/3/17@pX3kQ9aZ",
-        "t.requests/3/17",
     )
     position = b"t.requests/3/17@pX3kQ9aZ"
-    assert reply_names(record(("ce_causationid", position), ("ce_id", position + b"/reply"))) == (position.decode(), "t.requests/3/17")
+    assert reply_names(record(("ce_causationid", position), ("ce_id", position + b"/reply"))) == (position.decode(),)
     assert reply_names(record(("ce_id", b"something"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", 0), ("017", 17), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("9" * 5000, None), ("²", None), ("٣", None)]
+)
+def test_a_number_is_short_and_of_ascii_digits(text: str, expected: int | None) -> None:
+    """Anybody may write headers: Python reads other digits, calls some of them digits that it cannot read, and refuses thousands."""
+    assert number(text) == expected
+    assert number_header(record(("n", text.encode())), "n") == expected
+
+
+@pytest.mark.parametrize("text", [None, "", "-1", "+1", " 1", "1_0", "1.0", "1\n"])
+def test_what_is_no_number(text: str | None) -> None:
+    """Nothing is guessed."""
+    assert number(text) is None
+
+
+def test_where_a_request_stood() -> None:
+    """As its reply or its dead letter says; None where one part is missing or no number."""
+    for prefix, place in (("dispatcher-request-", request_place), ("__dispatcher.errors.", dead_place)):
+        parts = [(f"{prefix}{name}", text) for name, text in (("topic", b"o"), ("partition", b"1"), ("offset", b"2"))]
+        assert place(record(*parts)) == ("o", 1, 2)
+        for n in range(3):
+            assert place(record(*parts[:n], *parts[n + 1 :])) is None
+            assert place(record((parts[n][0], "²".encode() if n else b""), *parts)) is None

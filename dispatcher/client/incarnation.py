@@ -1,0 +1,19 @@
+"""Which of the topics that ever had the request topic's name is there now: positions in the others are other requests."""
+
+from __future__ import annotations
+
+from dispatcher.adapters.kafka import admin
+from dispatcher.adapters.kafka.log import no_topic
+from dispatcher.settings import Settings
+
+# As much of a topic's id as the ids of requests without one have.
+SHOWN = 8
+
+
+def short_topic_id(settings: Settings, timeout_s: float) -> str:
+    """Ask for the beginning of the request topic's id. ConfigError where there is no such topic, BrokerError. Blocks."""
+    topic = settings.topics.requests
+    facts = admin.facts_of(admin.connect(settings, timeout_s), [topic])
+    if topic not in facts:
+        raise no_topic(topic)
+    return facts[topic].topic_id_text[:SHOWN]
