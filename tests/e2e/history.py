@@ -180,7 +180,7 @@ def _losses(lives: list[Life]) -> Iterator[Told]:
             continue
         given = [_at(event) for event in before[3].events("handed_over") if partition in event["partitions"]]
         if not any(before[0] <= at <= since for at in given):
-            yield since, 0, Lost(before[3].name)
+            yield since, 0, Lost(before[3].name, before[2])
 
 
 def _calls(set_up: Stage, owners: dict[tuple[int, int], str]) -> Iterator[Told]:

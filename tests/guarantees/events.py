@@ -64,9 +64,13 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The group took the partition from `worker` without waiting for it: what it has in hand may overlap its successor's."""
+    """The group took the partition from `worker` without waiting for it: what it has in hand may overlap its successor's.
+
+    `epoch`: the one under which it had the partition; None where whoever tells it does not know, and all epochs up to now are meant.
+    """
 
     worker: str
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

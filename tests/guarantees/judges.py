@@ -126,6 +126,8 @@ class Order:
 class OneAtATime:
     """At most one call of a lane is in flight, as the workers see it. The call in hand of a *lost* owner may overlap its successor's.
 
+    A loss excuses what was called under epochs that were there by then, and nothing that the same worker is given later.
+
     >>> judge = OneAtATime()
     >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a"), CallStarted(3, 0, 6, 2, "b")):
     ...     judge.see(event)
@@ -134,11 +136,17 @@ class OneAtATime:
     >>> judge.see(CallStarted(4, 0, 7, 2, "b"))
     >>> judge.findings()
     ['partition 0: offset 7 (b, epoch 2) started while offset 6 (b, epoch 2) was in flight']
+    >>> judge = OneAtATime()
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a"), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['partition 0: offset 5 (b, epoch 4) started while offset 5 (a, epoch 3) was in flight']
     """
 
     def __init__(self) -> None:
         self._open: dict[int, CallStarted] = {}
-        self._lost: set[str] = set()
+        self._epoch = 0  # the highest so far
+        self._lost: dict[str, int] = {}  # worker -> the highest epoch that its losses excuse
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -151,8 +159,8 @@ class OneAtATime:
             case Crashed(worker):
                 for call in [number for number, open_ in self._open.items() if open_.worker == worker]:
                     del self._open[call]
-            case Lost(worker):
-                self._lost.add(worker)
+            case Lost(worker, epoch):
+                self._lost[worker] = max(self._lost.get(worker, 0), self._epoch if epoch is None else epoch)
             case _:
                 pass
 
@@ -166,10 +174,11 @@ class OneAtATime:
                 mine, theirs = (f"offset {e.offset} ({e.worker}, epoch {e.epoch})" for e in (event, other))
                 self._found.append(f"partition {event.partition}: {mine} started while {theirs} was in flight")
         self._open[event.call] = event
+        self._epoch = max(self._epoch, event.epoch)
 
     def _excused(self, one: CallStarted, two: CallStarted) -> bool:
         older = one if one.epoch < two.epoch else two
-        return one.epoch != two.epoch and one.worker != two.worker and older.worker in self._lost
+        return one.epoch != two.epoch and one.worker != two.worker and older.epoch <= self._lost.get(older.worker, 0)
 
 
 class NothingLost:

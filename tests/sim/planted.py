@@ -239,6 +239,26 @@ def _given_up_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Poller, "_give_up", at_once)
 
 
+def _given_up_at_once_after_a_loss(patch: pytest.MonkeyPatch) -> None:
+    give_up, on_lost = Poller._give_up, Poller.on_lost
+
+    def lost(self: Poller, partitions: list[int]) -> None:
+        self.__dict__["once_lost"] = True
+        on_lost(self, partitions)
+
+    def at_once(self: Poller, owners: frozenset[Owner]) -> None:
+        if not self.__dict__.get("once_lost"):
+            give_up(self, owners)
+            return
+        for owner in owners:
+            self._live.pop(owner.partition, None)
+        self._refresh()
+        self._post(self._engine.abandon, owners)
+
+    patch.setattr(Poller, "on_lost", lost)
+    patch.setattr(Poller, "_give_up", at_once)
+
+
 def _given_up_while_calling(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Poller, "_await_cut", lambda *_: None)
 
@@ -271,6 +291,7 @@ PLANTED = (
     Planted("partition left paused", _left_paused, "NothingStuck"),
     Planted("retry that enqueues again", _retry_that_enqueues_again, "Order"),
     Planted("given up at once", _given_up_at_once, "OneAtATime", HASTY),
+    Planted("given up at once by whoever once lost something", _given_up_at_once_after_a_loss, "OneAtATime", HASTY),
     Planted("given up while it is called", _given_up_while_calling, "OneAtATime", HASTY),
     Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime", HASTY),
     Planted("epoch not raised", _epoch_not_raised, "Order"),
