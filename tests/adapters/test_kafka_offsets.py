@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -209,3 +211,10 @@ def test_a_tail_that_lost_its_place_waits_for_an_answer(monkeypatch: pytest.Monk
     assert [] == consumer.assigned
     tail.read(0)
     assert [3] == consumer.assigned
+
+
+def test_one_place_asks() -> None:
+    """Whoever asks for offsets elsewhere would have to know what is no answer. The source's look at its last fetch asks nobody."""
+    package = Path(clients.__file__).parents[2]
+    asking = re.compile(r"\.(list_offsets|get_watermark_offsets|offsets_for_times)\((?!.*cached=True)")
+    assert {"offsets.py"} == {path.name for path in package.rglob("*.py") if asking.search(path.read_text(encoding="utf-8"))}
