@@ -115,15 +115,15 @@ class Poller:
         self._uncut: set[Owner] = set()  # given up, and a call of theirs may still run
         self._publisher_ended = False
         self._stopping = False
+        self._stopped_at: float | None = None
         self.drain_s = settings.drain_s
         self._join_at = self._measured = clock.now().mono
         self._fault: BrokerError | None = None
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
         self.is_ready = False
-        # Our member id, as long as no assignment has shown that the group knows it.
+        # Our member id, as long as no partition shows that the group knows it.
         self.unconfirmed: str | None = ""
-        self._was_assigned = False
         self.leaving_since: float | None = None
 
     def run(self, may_join: Callable[[], bool] = lambda: True) -> None:
@@ -162,7 +162,6 @@ class Poller:
     def on_assigned(self, partitions: list[int]) -> None:
         """Take the partitions: from their stable committed position where it is known in time, else paused."""
         self._log.info("assigned", partitions=partitions)
-        self._was_assigned = True
         if any(n >= self._partitions for n in partitions):
             self._fault = grown(self._partitions)
         found: dict[int, Committed] = {}
@@ -196,7 +195,6 @@ class Poller:
     def on_lost(self, partitions: list[int]) -> None:
         """Forget at once: nothing of these assignments may be committed any more."""
         self._log.warning("lost", partitions=partitions)
-        self._was_assigned = False
         for n in partitions:
             self._joining.pop(n, None)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
@@ -230,11 +228,17 @@ class Poller:
             case Commit(positions, answer):
                 answer.put(self._commit(positions))
             case Stop(drain):
-                self._stopping = True
-                self.drain_s = self.drain_s if drain else 0.0
+                self._stop(self.drain_s if drain else 0.0)
             case PublisherEnded():
-                self._stopping = self._publisher_ended = True
-                self.drain_s = 0.0
+                self._publisher_ended = True
+                self._stop(0.0)
+
+    def _stop(self, drain_s: float) -> None:
+        """From here on no call begins, and the time of those in hand runs: also while partitions are being handed over."""
+        self._stopping = True
+        self.drain_s = drain_s
+        self._stopped_at = self._stopped_at or self._clock.now().mono
+        self._post(self._engine.revoke, frozenset(self._live.values()))
 
     def _flow(self, owner: Owner, *, is_pause: bool) -> None:
         if self._live.get(owner.partition) != owner:
@@ -343,7 +347,8 @@ class Poller:
         self.snapshot = Snapshot(self.snapshot.version + 1, self._source.group(), frozenset(self._live.values()))
         member_id = self._source.member_id()
         self.is_ready = bool(member_id) and not self._joining and not self._stopping
-        self.unconfirmed = None if self._was_assigned else member_id
+        # A member without partitions hears nothing of its group: whether it belongs there has to be asked.
+        self.unconfirmed = None if self._live or self._joining else member_id
 
     def _measure(self) -> None:
         """Once a second: where the logs of our partitions end, for the metrics."""
@@ -401,8 +406,7 @@ class Poller:
         self._joining.clear()
         for owner in owners:
             self._source.pause(owner.partition)
-        self._post(self._engine.revoke, owners)
-        began = self._clock.now().mono
+        began = self._stopped_at or self._clock.now().mono
         while not (left := frozenset(self._live.values()) & owners) <= self._drained and self._clock.now().mono < began + self.drain_s:
             self._serve(0)
             self._source.poll(POLL_S)

@@ -179,7 +179,8 @@ class Worker:
             observer,
             self._clock,
         )
-        self._membership = Membership(settings, logger=kafka_logger())
+        self._admin = clients.admin(settings, logger=kafka_logger())
+        self._membership = Membership(self._admin, worker.group)
         self._observer = observer
         self._tick = self._clock.now().mono
         self._signals = 0
@@ -209,14 +210,16 @@ class Worker:
 
     async def watch_topic(self, settings: Settings) -> None:
         """End the worker once its request topic is not the one that it began with."""
-        client = clients.admin(settings, logger=kafka_logger())
         name = self._requests.name
-        watch = TopicWatch(self._requests, lambda: admin.facts(client, [name], TOPIC_LOOK_S).get(name))
-        while watch.fault is None:
-            await asyncio.sleep(settings.worker.topic_check_s)
-            # Not in the loop's own pool: the process would wait for an answer when it ends.
-            await self._thread("topic watch", watch.look)
-        self._end(watch.fault)
+        watch = TopicWatch(self._requests, lambda: admin.facts(self._admin, [name], TOPIC_LOOK_S).get(name))
+        try:
+            while watch.fault is None:
+                await asyncio.sleep(settings.worker.topic_check_s)
+                # Not in the loop's own pool: the process would wait for an answer when it ends.
+                await self._thread("topic watch", watch.look)
+            self._end(watch.fault)
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task: a bug in it must be heard
+            self._bug(error, "topic watch")
 
     async def ended(self) -> None:
         """Wait until both threads have ended, each in its turn. Raises what one of them raised."""
@@ -246,7 +249,10 @@ class Worker:
             # What a client library has to say about a connection; its caller hears of it as well.
             logger().debug("event_loop", reason=str(context.get("message")))
             return
-        self._observer.bug(error, "event loop")
+        self._bug(error, "event loop")
+
+    def _bug(self, error: BaseException, where: str) -> None:
+        self._observer.bug(error, where)
         if self._fault is None:
             self._end(DispatcherError(f"internal error: {type(error).__name__}", "the log above has the traceback: report it"))
 

@@ -192,6 +192,23 @@ def test_sigterm_in_a_rebalance_is_an_end_in_time(seed: int, protocol: str) -> N
     assert ended_s - told_s < settings.drain_s + HANDOVER_SLACK_S + LEAVING_S, "nothing of the network was slow"
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_sigterm_while_partitions_are_handed_over_begins_nothing_and_has_one_grace(seed: int, protocol: str) -> None:
+    """A rolling restart: another joins, calls are long, and then comes SIGTERM. The partitions that are kept begin no further call."""
+    told_s, drain_s = 11.0, 75.0
+    faults = (Fault(8.0, "join", 0, 1), Fault(told_s, "terminate", 0, 1), Fault(200.0, "slow", 0, 0.1))
+    manners = Manners(fails=0.0, slow=0.0, hangs=1.0, hang_s=70.0)
+    writes = tuple(Write(0.1 * n, n % 4, "request") for n in range(40))
+    world = World(world_of(seed, writes, faults, 4, workers=1, manners=manners, protocol=protocol, drain_s=drain_s))
+    ear = Ear(world)
+    assert [] == world.run().findings
+    ours = [(at, event) for at, event in ear.heard if getattr(event, "worker", "") == "w0.1"]
+    assert not [at for at, event in ours if isinstance(event, CallStarted) and at > told_s + 1.0]
+    ended_s = next(at for at, event in ours if isinstance(event, Crashed))
+    assert ended_s - told_s < drain_s + HANDOVER_SLACK_S + LEAVING_S
+
+
 class Broken:
     """Metrics that raise whatever is asked of them."""
 

@@ -113,6 +113,30 @@ def test_after_a_long_rest_it_begins_with_a_new_producer() -> None:
     assert 3 == sink.opened
 
 
+def test_an_assignment_that_ends_before_the_commit_takes_its_transaction_with_it() -> None:
+    """The broker would take the position for any partition: that it is still ours is looked at last of all."""
+    snapshot = [Snapshot(1, "member", frozenset({OWNER}))]
+    steps_taken: list[str] = []
+
+    class Slow(SharedName):
+        def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None:
+            del positions, group
+            snapshot[0] = Snapshot(2, "member", frozenset())
+
+        def abort(self) -> None:
+            steps_taken.append("abort")
+
+        def commit(self) -> None:
+            steps_taken.append("commit")
+
+    done: list[Outcome] = []
+    steps = Insistence(lambda: snapshot[0], Quiet(), Clock())
+    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), Slow(), steps, done.extend)
+    way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
+    assert ["abort"] == steps_taken
+    assert not done
+
+
 def test_who_is_no_member_sends_no_positions() -> None:
     """The broker takes the positions of a transaction from anybody who names no member: a worker that was thrown out waits."""
     live = frozenset({OWNER})

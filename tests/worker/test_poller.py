@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from queue import SimpleQueue
 
+import pytest
+
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.adapters.logs import logger
 from dispatcher.core.instant import Instant
@@ -12,7 +14,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.letters import Command
+from dispatcher.worker.letters import Command, Cut
 from dispatcher.worker.poller import Poller
 
 BATCH, ROOM = 5, 20
@@ -135,6 +137,41 @@ def test_only_an_assignment_shows_that_the_group_knows_us() -> None:
     assert poller.unconfirmed is None
     poller.on_lost([0])
     assert poller.unconfirmed == "me"
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+def test_a_publication_that_does_not_end_is_never_left_behind_with_its_partition() -> None:
+    """Exactly once: it names the partition, and its commit would land in the next owner's. So the process ends, and gives nothing back."""
+    given_back: list[int] = []
+
+    class Kept(Log):
+        def unassign(self, partitions: Iterable[int]) -> None:
+            given_back.extend(partitions)
+
+    mailbox: SimpleQueue[Command] = SimpleQueue()
+
+    class Stuck(Engine):
+        """Its call in hand ends only when it is cut."""
+
+        def abandon(self, owners: frozenset[Owner]) -> None:
+            for owner in owners:
+                mailbox.put(Cut(owner))
+
+    def die(why: str) -> None:
+        raise Died(why)
+
+    log = Kept()
+    log.refused = None
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), die)
+    poller = Poller(WorkerSettings(drain_s=1, transaction_timeout_s=1), bytes(16), 1, log, Stuck(), *common)
+    log.subscribe(poller)
+    poller.step()
+    with pytest.raises(Died, match="did not end in time"):
+        poller.on_revoked([0])
+    assert not given_back
 
 
 class Unstable(Log):

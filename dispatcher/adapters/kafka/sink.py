@@ -272,8 +272,8 @@ class Sink:
         except Empty:
             self._hung += 1
             if self._hung >= HUNG_MAX:
-                hint = "the line to Kafka breaks again and again: look at the network, then start the worker again"
-                raise BrokerError(f"Kafka's client did not come back {self._hung} times", hint) from None
+                hint = "its connections broke: look at the network, then start the worker again"
+                raise BrokerError(f"Kafka's client did not come back {self._hung} times since this worker started", hint) from None
             raise KafkaException(KafkaError(KafkaError._WAIT_COORD)) from None
         if error is not None:
             raise error
