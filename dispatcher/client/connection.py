@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -17,7 +18,7 @@ from dispatcher.client.incarnation import short_topic_id
 from dispatcher.client.listener import Listener
 from dispatcher.client.lookback import Lookback
 from dispatcher.client.sender import Outgoing, Sender
-from dispatcher.client.shared import Shared
+from dispatcher.client.shared import Shared, forked
 from dispatcher.core.submission import Receipt, Submission
 from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
@@ -39,17 +40,19 @@ class Connection:
         self._sender = Sender(settings, ack_timeout_s)
         self._listener: Listener | None = None
         self._lookback: Lookback | None = None
+        self._home: tuple[int, asyncio.AbstractEventLoop] | None = None  # process, loop; where it is open
         self._counts: dict[str, Shared[int]] = {}  # partitions by topic
 
     def open(self) -> None:
         """Be ready; Kafka is reached when it is needed."""
+        self._home = os.getpid(), asyncio.get_running_loop()
         self._listener, self._lookback = Listener(self._settings, self._inquiry), Lookback(self._settings)
         self._sender.start()
 
     async def close(self) -> None:
         """Let go of everything, each part whatever becomes of the others; what is still open ends with an error. May be repeated."""
         listener, lookback = self._listener, self._lookback
-        self._listener = self._lookback = None
+        self._listener = self._lookback = self._home = None
         if listener is None or lookback is None:
             return
         async with AsyncExitStack() as parts:  # the last one first
@@ -62,9 +65,10 @@ class Connection:
 
     @property
     def listener(self) -> Listener:
-        """The listener. DispatcherError where the client is not open."""
+        """The listener. DispatcherError where the client is not open, or not here: another process, another event loop."""
         if self._listener is None:
             raise _not_open()
+        self.refuse_elsewhere()
         return self._listener
 
     @property
@@ -125,6 +129,22 @@ class Connection:
     def forget_counts(self) -> None:
         """Ask anew: a topic has grown."""
         self._counts.clear()
+
+    def refuse_elsewhere(self) -> None:
+        """Raise DispatcherError in another process or on another event loop than those that opened this."""
+        if self._home is None:
+            return
+        process, loop = self._home
+        if process != os.getpid():
+            raise forked()
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # no loop at all: what is made here is used on one
+        if here is not loop:
+            raise DispatcherError(
+                "this client belongs to another event loop", "open and use it within one asyncio.run; SyncDispatcher has a loop of its own"
+            )
 
     async def _counted(self, topic: str) -> int:
         try:

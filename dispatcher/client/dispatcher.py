@@ -88,6 +88,7 @@ class Dispatcher:
 
     async def close(self) -> None:
         """Let go of everything; what is still open ends with an error. May be repeated."""
+        self._connection.refuse_elsewhere()
         async with AsyncExitStack() as parts:  # the last one first, and each whatever becomes of the others
             for feed in list(self._feeds):
                 parts.push_async_callback(feed.aclose)
@@ -176,6 +177,7 @@ class Dispatcher:
         wanted = sought(receipt, self._settings.topics.requests)
         if wanted.request is not None:
             refuse_own_lane(*wanted.request)
+        _ = self._connection.listener
         waiting, has_turn = Waiting(self._connection, wanted), False
         try:
             async with asyncio.timeout(timeout), self._turns.turn():
@@ -225,6 +227,7 @@ class Dispatcher:
     async def _ask(self, request: Request, timeout: float) -> Reply:  # noqa: ASYNC109 - as in `ask`
         submission = self._written(request)
         del request
+        _ = self._connection.listener
         asking, has_turn = Asking(self._connection, submission.request_id or ""), False
         try:
             async with asyncio.timeout(timeout), self._turns.turn():

@@ -82,6 +82,11 @@ def closed() -> DispatcherError:
     return DispatcherError("the client was closed while this waited", "close it once nobody needs it any more")
 
 
+def forked() -> DispatcherError:
+    """Say that a client was taken along into a child process: its threads are not there."""
+    return DispatcherError("this client was opened before the process was forked", "open one in each process, after the fork")
+
+
 def _look(task: asyncio.Task[Any]) -> None:
     """Take note of a failure that perhaps nobody waits for any more."""
     if not task.cancelled():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +18,7 @@ from dispatcher.client.call import Call, Request
 from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, Dispatcher
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
+from dispatcher.client.shared import closed, forked
 from dispatcher.client.submitter import OPEN_MAX
 from dispatcher.core.submission import Receipt
 from dispatcher.errors import DispatcherError
@@ -50,11 +53,15 @@ class SyncDispatcher:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        # What callers wait for. Whoever begins something adds it and then looks whether the loop has ended; `close` ends the loop and then
+        # looks what is here: one of the two sees what the loop has never come to.
+        self._open: dict[Future[Any], Coroutine[Any, Any, Any]] = {}
 
     def __enter__(self) -> Self:
         """Be ready, as `Dispatcher` has it."""
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="dispatcher-loop", daemon=True)
+        self._loop, self._process = asyncio.new_event_loop(), os.getpid()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="dispatcher-loop", daemon=True)
         self._thread.start()
         self._run(self._client.__aenter__())
         return self
@@ -65,8 +72,8 @@ class SyncDispatcher:
     def close(self) -> None:
         """Let go of everything; what other threads still wait for ends with an error. May be repeated."""
         loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
+        if loop is None or thread is None or self._process != os.getpid():
+            return  # in a child the threads are not there; what it shares with its parent is the parent's
         try:
             try:
                 self._run(self._client.close())
@@ -76,6 +83,8 @@ class SyncDispatcher:
             self._loop = self._thread = None
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+            for future in list(self._open):
+                self._end(future)
             loop.close()
 
     def submit(
@@ -112,9 +121,9 @@ class SyncDispatcher:
             for request in requests:
                 waiting.append(self._begin(self._client.submit(request.call, **request.options)))
                 while waiting and (len(waiting) >= OPEN_MAX or waiting[0].done()):
-                    yield _outcome(waiting.popleft())
+                    yield self._outcome(waiting.popleft())
             while waiting:
-                yield _outcome(waiting.popleft())
+                yield self._outcome(waiting.popleft())
         finally:
             for future in waiting:
                 future.cancel()
@@ -182,19 +191,52 @@ class SyncDispatcher:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and give its result; an interrupt cancels it."""
-        future = self._begin(work)
+        return self._result(self._begin(work))
+
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop, in the caller's context (`serving`)."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            work.close()
+            raise DispatcherError("this client is not open", "with SyncDispatcher(...) as d: …")
+        if self._process != os.getpid():
+            work.close()
+            raise forked()
+        try:
+            future = asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # the loop was closed just now
+            work.close()
+            raise closed() from None
+        self._open[future] = work
+        future.add_done_callback(self._forget)
+        if not thread.is_alive():
+            self._end(future)
+        return future
+
+    def _result(self, future: Future[T]) -> T:
+        """Wait for what was begun. An interrupt cancels it; what a closed client cannot finish ends with an error."""
         try:
             return future.result()
+        except CancelledError:
+            raise closed() from None
         except BaseException:
             future.cancel()
             raise
 
-    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a coroutine on the loop, in the caller's context (`serving`)."""
-        if self._loop is None:
+    def _end(self, future: Future[Any]) -> None:
+        """End what the loop, which is over, has never come to."""
+        work = self._open.get(future)
+        if work is not None and future.cancel():
             work.close()
-            raise DispatcherError("this client is not open", "with SyncDispatcher(...) as d: …")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _forget(self, future: Future[Any]) -> None:
+        self._open.pop(future, None)
+
+    def _outcome(self, submitted: Future[Receipt]) -> Receipt | DispatcherError:
+        try:
+            return self._result(submitted)
+        except DispatcherError as error:
+            return error
 
     def _each(self, feed: Feed[T]) -> Iterator[T]:
         """Iterate over what comes on the loop."""
@@ -202,15 +244,14 @@ class SyncDispatcher:
             while (found := self._run(_next(feed))) is not None:
                 yield found[0]
         finally:
-            if self._loop is not None:
+            with contextlib.suppress(DispatcherError):  # the client was closed, which has ended the feed
                 self._run(feed.aclose())
 
 
-def _outcome(submitted: Future[Receipt]) -> Receipt | DispatcherError:
-    try:
-        return submitted.result()
-    except DispatcherError as error:
-        return error
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a loop to its end, and what was begun after `_finish` had looked."""
+    loop.run_forever()
+    loop.run_until_complete(_cancel())
 
 
 async def _made(make: Callable[[], T]) -> T:
@@ -222,6 +263,16 @@ async def _next(feed: Feed[T]) -> tuple[T] | None:
     async for found in feed:
         return (found,)
     return None
+
+
+async def _cancel() -> None:
+    """End what is still there."""
+    await asyncio.sleep(0)  # what was begun becomes a task
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=END_S)
 
 
 async def _finish() -> None:
