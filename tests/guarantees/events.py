@@ -66,11 +66,11 @@ class Committed:
 class Lost:
     """The group took the partition from `worker` without waiting for it: what it has in hand may overlap its successor's.
 
-    `epoch`: the one under which it had the partition; None where whoever tells it does not know, and all epochs up to now are meant.
+    `epoch`: the highest under which it had anything. Told again for what it takes before it hears of the loss.
     """
 
     worker: str
-    epoch: int | None = None
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

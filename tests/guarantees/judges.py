@@ -5,7 +5,7 @@ Positions are (partition, offset) of the request log. `see` is called in the ord
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -126,10 +126,10 @@ class Order:
 class OneAtATime:
     """At most one call of a lane is in flight, as the workers see it. The call in hand of a *lost* owner may overlap its successor's.
 
-    A loss excuses what was called under epochs that were there by then, and nothing that the same worker is given later.
+    A loss excuses the epochs that it was about, and nothing that the same worker is given later.
 
     >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a"), CallStarted(3, 0, 6, 2, "b")):
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a", 1), CallStarted(3, 0, 6, 2, "b")):
     ...     judge.see(event)
     >>> judge.findings()
     []
@@ -137,7 +137,7 @@ class OneAtATime:
     >>> judge.findings()
     ['partition 0: offset 7 (b, epoch 2) started while offset 6 (b, epoch 2) was in flight']
     >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a"), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a", 1), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
     ...     judge.see(event)
     >>> judge.findings()
     ['partition 0: offset 5 (b, epoch 4) started while offset 5 (a, epoch 3) was in flight']
@@ -145,7 +145,6 @@ class OneAtATime:
 
     def __init__(self) -> None:
         self._open: dict[int, CallStarted] = {}
-        self._epoch = 0  # the highest so far
         self._lost: dict[str, int] = {}  # worker -> the highest epoch that its losses excuse
         self._found: list[str] = []
 
@@ -160,7 +159,7 @@ class OneAtATime:
                 for call in [number for number, open_ in self._open.items() if open_.worker == worker]:
                     del self._open[call]
             case Lost(worker, epoch):
-                self._lost[worker] = max(self._lost.get(worker, 0), self._epoch if epoch is None else epoch)
+                self._lost[worker] = max(self._lost.get(worker, 0), epoch)
             case _:
                 pass
 
@@ -174,7 +173,6 @@ class OneAtATime:
                 mine, theirs = (f"offset {e.offset} ({e.worker}, epoch {e.epoch})" for e in (event, other))
                 self._found.append(f"partition {event.partition}: {mine} started while {theirs} was in flight")
         self._open[event.call] = event
-        self._epoch = max(self._epoch, event.epoch)
 
     def _excused(self, one: CallStarted, two: CallStarted) -> bool:
         older = one if one.epoch < two.epoch else two
@@ -218,49 +216,60 @@ class NothingLost:
 class OneOutcome:
     """One terminal reply (and one letter) per request.
 
-    `repeats_allowed`: at least once, where a crash, a loss, or a coordinator that takes no commit may publish a second one.
+    `repeats_allowed`: at least once, where each crash, loss, or answer that the cluster owes may cost one copy more of what its worker
+    called; of what nobody called, since then it is not known whose it was.
 
-    >>> judge = OneOutcome()
-    >>> for event in (ReplyVisible(0, 1), Crashed("a"), ReplyVisible(0, 1)):
-    ...     judge.see(event)
-    >>> judge.findings()
+    >>> def doubled(worker, **how):
+    ...     judge = OneOutcome(**how)
+    ...     for event in (CallStarted(1, 0, 1, 1, "a"), ReplyVisible(0, 1), Crashed(worker), ReplyVisible(0, 1)):
+    ...         judge.see(event)
+    ...     return judge
+    >>> doubled("a").findings()
     ['(0, 1) has 2 replies']
-    >>> weaker = OneOutcome(repeats_allowed=True)
-    >>> for event in (ReplyVisible(0, 1), Crashed("a"), ReplyVisible(0, 1)):
-    ...     weaker.see(event)
+    >>> doubled("b", repeats_allowed=True).findings()
+    ['(0, 1) has 2 replies']
+    >>> weaker = doubled("a", repeats_allowed=True)
     >>> weaker.findings()
     []
-    >>> weaker = OneOutcome(repeats_allowed=True)
-    >>> for event in (ReplyVisible(0, 1), ReplyVisible(0, 1)):
-    ...     weaker.see(event)
+    >>> weaker.see(ReplyVisible(0, 1))
     >>> weaker.findings()
-    ['(0, 1) has 2 replies']
+    ['(0, 1) has 3 replies']
     """
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
-        self._broken = False  # something has happened that allows repeats
-        self._replies: dict[Position, int] = defaultdict(int)
-        self._letters: dict[Position, int] = defaultdict(int)
+        self._disturbed: Counter[str] = Counter()  # worker -> what has happened to it that allows repeats
+        self._callers: dict[Position, set[str]] = defaultdict(set)
+        self._copies: Counter[tuple[str, Position]] = Counter()
+        self._found: dict[tuple[str, Position], str] = {}
 
     def see(self, event: Event) -> None:
         """Take in replies and letters."""
         match event:
             case ReplyVisible(partition, offset):
-                self._replies[partition, offset] += 1
+                self._count("replies", (partition, offset))
             case LetterVisible(partition, offset):
-                self._letters[partition, offset] += 1
-            case Crashed(orderly=False) | Lost() | Withheld():
-                self._broken = True
+                self._count("letters", (partition, offset))
+            case CallStarted(partition=partition, offset=offset, worker=worker):
+                self._callers[partition, offset].add(worker)
+            case Crashed(worker, orderly=False) | Lost(worker) | Withheld(worker):
+                self._disturbed[worker] += 1
             case _:
                 pass
 
     def findings(self) -> list[str]:
         """Say what was answered more than once."""
-        if self._repeats_allowed and self._broken:
-            return []
-        found = [f"{position} has {count} replies" for position, count in sorted(self._replies.items()) if count > 1]
-        return found + [f"{position} has {count} letters" for position, count in sorted(self._letters.items()) if count > 1]
+        return [self._found[of] for of in sorted(self._found, key=lambda of: (of[0] == "letters", of[1]))]
+
+    def _count(self, what: str, position: Position) -> None:
+        self._copies[what, position] += 1
+        count = self._copies[what, position]
+        if count > 1 + (self._excused(position) if self._repeats_allowed else 0):
+            self._found[what, position] = f"{position} has {count} {what}"
+
+    def _excused(self, position: Position) -> int:
+        callers = self._callers.get(position) or self._disturbed.keys()
+        return sum(self._disturbed[worker] for worker in callers)
 
 
 class CommitAfterAcknowledgement:

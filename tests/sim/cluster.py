@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -52,6 +53,8 @@ class Cluster:
         self.tell = tell
         topics = (REQUESTS, REPLIES, DEAD_LETTERS)
         self.logs = {(topic, n): Log(f"{topic}-{n}", n) for topic in topics for n in range(setup.partitions)}
+        self._epochs: Counter[str] = Counter()  # worker -> the highest under which it has had a partition
+        self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
         self.positions = Positions(self._committed)
         self.positions.commit(dict.fromkeys(range(setup.partitions), (0, "")))
         self.transactions = Transactions(schedule, chance, self.positions, setup.sweep_s, self.published)
@@ -103,7 +106,18 @@ class Cluster:
         self.tell(Committed(partition, position))
 
     def _lost(self, worker: str) -> None:
-        self.tell(Lost(worker))
+        self._unaware.add(worker)
+        self.tell(Lost(worker, self._epochs[worker]))
+
+    def took(self, worker: str, epoch: int) -> None:
+        """Hear that a worker has begun with a partition."""
+        self._epochs[worker] = max(epoch, self._epochs[worker])
+        if worker in self._unaware:
+            self.tell(Lost(worker, epoch))
+
+    def has_heard(self, worker: str) -> None:
+        """Hear that a worker knows what it has lost: whatever it takes from now on is its own again."""
+        self._unaware.discard(worker)
 
 
 class Wire:

@@ -320,6 +320,7 @@ class Consumer:
             self._recover()
 
     def _recover(self) -> None:
+        self._cluster.has_heard(self._process.name)
         self._is_lost = False
         self._epoch = 0
         self._news = True

@@ -34,6 +34,8 @@ HANGING = Manners(fails=0.0, slow=0.0, hangs=0.2, latency_s=0.05)
 ONCE, TWICE = {"publishing": "exactly_once"}, {"publishing": "at_least_once"}
 # Members come, and go in turn; who goes comes back a little later.
 STORM = tuple(Fault(1 + 0.7 * n, "join" if n < 3 else "terminate", n % 3 + 10 * (n % 2), 1) for n in range(16))
+# While it lasts, and more than a buffer takes when it is over: whoever is left paused then stays so.
+STORMY = (*steady(80, partitions=12, every_s=0.1), *steady(96, partitions=12, every_s=0.02, first_s=14.0))
 # Members that come one by one and go one by one: partitions are taken from the others a few at a time.
 VISITS = tuple(Fault(1.0 + 2 * n, "join" if n < 3 else "terminate", n % 3 if n < 3 else 10 + n % 3, 1) for n in range(6))
 
@@ -117,19 +119,20 @@ FAILURES = (
     Failure(
         "B14 stuck after a storm of rebalances",
         STORM,
-        steady(80, partitions=12, every_s=0.1),
+        STORMY,
         3,
         HANGING,
+        fixed(lane_buffer_max_records=2),
         partitions=12,
         meets=("drain_expired",),
     ),
     Failure(
         "B14 stuck after a storm of rebalances at least once",
         STORM,
-        steady(80, partitions=12, every_s=0.1),
+        STORMY,
         3,
         SLOW,
-        fixed(**TWICE, drain_s=6.0),
+        fixed(**TWICE, drain_s=6.0, lane_buffer_max_records=2),
         partitions=12,
         meets=("revoked",),
     ),
@@ -164,9 +167,16 @@ FAILURES = (
         "B27 SIGTERM in a rebalance",
         (Fault(1.0, "join", 0, 1), Fault(1.0, "freeze", 1, 7), Fault(1.5, "terminate", 0, 1)),
         workers=2,
-        meets=("revoked",),
+        manners=HANGING,
+        meets=("revoked", "drain_expired"),
     ),
-    Failure("B27b close in a storm", (*STORM, Fault(6.0, "terminate", 0, 1)), workers=3, manners=SLOW, meets=("revoked",)),
+    Failure(
+        "B27b close in a storm",
+        (*STORM, Fault(6.0, "terminate", 0, 1)),
+        workers=3,
+        manners=HANGING,
+        meets=("revoked", "drain_expired"),
+    ),
     Failure(
         "B28b calls that outlive a revocation",
         (Fault(1.0, "join", 0, 1),),
