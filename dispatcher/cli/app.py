@@ -142,11 +142,14 @@ def _secrets_in(properties: list[str]) -> list[str]:
 
 
 def _timeout(text: str) -> float:
-    """Read --timeout, in seconds."""
+    """Read --timeout, in seconds; what would not wait at all can find nothing out."""
     try:
-        return parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError as error:
         raise ConfigError(f"--timeout: {error}", "for example: --timeout 30s") from None
+    if not seconds:
+        raise ConfigError("--timeout: more than 0", "for example: --timeout 500ms")
+    return seconds
 
 
 class Root(TyperGroup):
@@ -220,7 +223,7 @@ _Quiet = Annotated[bool, _option("-q", "--quiet", metavar="", help="No progress 
 _Verbose = Annotated[int, _option("-v", "--verbose", count=True, metavar="", help="Log more, and show tracebacks.")]
 _NoColor = Annotated[bool, _option("--no-color", is_eager=True, metavar="", help="Plain text.")]
 _Yes = Annotated[bool, _option("-y", "--yes", metavar="", help="Answer questions with yes.")]
-_Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait: 500ms, 30s, 2m.")]
+_Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait, more than 0: 500ms, 30s, 2m.")]
 
 
 _Version = Annotated[bool, typer.Option("--version", metavar="", help="As the command version.", show_default=False)]

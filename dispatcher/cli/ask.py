@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,14 +47,15 @@ def _ask(
     """Submit one request and wait for its reply: the body on stdout, how it ended on stderr. Within --timeout (default: 2m).
 
     Exit code 1 when the call failed. 4 when no reply came in time: the request is executed all the same, and `dispatcher wait` with the
-    id that is printed gets its reply.
+    id that is printed gets its reply. So it is after Ctrl-C.
     """
-    from dispatcher.client import SyncDispatcher
+    from dispatcher.client import SyncDispatcher, stamp
 
     options: Options = ctx.obj
     within_s = options.timeout_s or ASK_TIMEOUT_S
     given = request.Given(path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata)
     asked = given.request("ask")
+    asked = replace(asked, request_id=stamp(request_id=asked.request_id).request_id)  # to be told, whatever happens
     with SyncDispatcher(options.settings(), ack_timeout_s=min(ACK_TIMEOUT_S, within_s)) as client:
         try:
             reply = client.ask(asked.call, timeout=within_s, **asked.options)
@@ -64,6 +66,9 @@ def _ask(
             name = word(error.request_id)
             hint = f"it may be in the topic: dispatcher show {name} tells; to send it again: --id {name}"
             raise SubmitUnknown(error.message, hint, request_id=error.request_id) from None
+        except KeyboardInterrupt:
+            note(f"hint: if it was sent, it will be answered: dispatcher wait {word(asked.request_id)}")
+            raise
     _answer(options, reply)
 
 

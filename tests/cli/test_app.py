@@ -207,6 +207,8 @@ def test_a_bug_is_one_sentence_and_a_traceback_only_with_v(
         (["version", "extra"], "error: got unexpected extra argument"),
         (["config"], "error: missing command"),
         (["--timeout", "soon", "version"], "error: --timeout"),
+        (["--timeout", "0", "version"], "error: --timeout: more than 0"),
+        (["version", "--timeout", "0ms"], "error: --timeout: more than 0"),
         (["version", "-X", CANARY.rstrip("=9")], "error: -X needs NAME=VALUE"),
         (["version", "-X"], "error:"),
         (["config", "show", "--config", "/nowhere.toml"], "error: the configuration file /nowhere.toml does not exist"),

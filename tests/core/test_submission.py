@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -117,6 +118,25 @@ def test_what_is_no_receipt_is_refused(fields: dict[str, Any]) -> None:
     """Other JSON is not taken for a receipt."""
     with pytest.raises(ConfigError, match="not a receipt"):
         Receipt.from_json(fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("request_id", ""),
+        ("request_id", None),
+        ("topic", 7),
+        ("time", None),
+        *((name, bad) for name in ("partition", "offset", "reply_partition") for bad in (math.inf, math.nan, -1, 1.5, True, "1", 2**70)),
+        ("reply_partition", 2**40),
+        ("reply_topic", ""),
+    ],
+)
+def test_a_receipt_with_a_field_that_none_has(name: str, content: Any) -> None:
+    """Numbers that Kafka does not have and other types are refused in one sentence, not guessed."""
+    fields: dict[str, Any] = dict(Receipt("id-1", "t", 3, 7, b"k", "2026-11-29T10:00:00.000Z").as_json())
+    with pytest.raises(ConfigError, match="not a receipt"):
+        Receipt.from_json(fields | {name: content})
 
 
 def test_a_receipt_says_where_an_unusual_reply_goes() -> None:

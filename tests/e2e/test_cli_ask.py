@@ -105,6 +105,42 @@ def test_what_did_not_come_in_time_is_exit_code_4(settings: SettingsFactory, run
     assert "queued: lane " in run("show", "mine", env=own).stdout
 
 
+def test_an_ask_that_is_interrupted_says_what_to_wait_for(settings: SettingsFactory, run: Run, tmp_path: Path) -> None:
+    """Ctrl-C while the reply is awaited: 130, and the id, since the request is executed all the same."""
+    own = environment(settings(partitions=3))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dispatcher", "ask", *CALL, "/x"],
+        env=clean_environment() | own | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        eventually(lambda: run("requests", "-e", env=own).stdout, what="the request stands there")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait(30)
+    name = json.loads(run("requests", "-e", "--json", env=own).stdout)["headers"][0][1]
+    assert (130, "", f"hint: if it was sent, it will be answered: dispatcher wait {name}\n") == (process.returncode, output, errors)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        '{"request_id": "q", "topic": "t", "partition": Infinity, "offset": 1, "key": "k", "time": "2026-11-29T10:00:00Z"}',
+        '{"request_id": "", "topic": "t", "partition": 0, "offset": 1, "key": "k", "time": "2026-11-29T10:00:00Z"}',
+        "two words",
+    ],
+)
+def test_what_nobody_can_wait_for_is_exit_code_2(run: Run, given: str) -> None:
+    """A receipt that none can be, and what is no id: at once, without Kafka."""
+    done = run("wait", "-" if given.startswith("{") else given, "-b", "127.0.0.1:1", text=given)
+    assert (2, "") == (done.returncode, done.stdout), done.stderr
+
+
 @pytest.mark.parametrize("command", [("ask", *CALL, "/x"), ("wait", "mine")])
 def test_without_kafka_it_ends_in_time(run: Run, command: tuple[str, ...]) -> None:
     """Rows 2 and 3: with the broker away it ends by itself, with exit code 3 and nothing on stdout."""

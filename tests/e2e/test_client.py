@@ -164,6 +164,52 @@ async def test_a_reply_is_waited_for_by_receipt_id_or_position(client: Dispatche
             assert (await client.wait(known, timeout=WITHIN_S)).offset == early.offset
 
 
+async def test_what_looks_like_a_position_may_be_an_id(client: Dispatcher) -> None:
+    """Of whatever partition the request is. Only in the request topic is it a position, and there its partition must exist: exit 2."""
+    for name in ("order/2/7", "order/0/7"):
+        receipt = await client.submit(ECHO, key=key_of(1), request_id=name)
+        assert (await client.wait(name, timeout=WITHIN_S)).source == (receipt.topic, receipt.partition, receipt.offset)
+    with pytest.raises(WaitTimeout):
+        await client.wait("nope/0/0", timeout=1)
+    for unknown in (f"{receipt.topic}/99/0", replace(receipt, partition=99)):
+        with pytest.raises(ConfigError, match="has no partition 99"):
+            await client.wait(unknown, timeout=WITHIN_S)
+
+
+async def test_a_position_is_of_one_topic(client: Dispatcher) -> None:
+    """With another topic's id it is another request, and a request that is called like one keeps its own reply."""
+    receipt = await client.submit(ECHO, key=key_of(2))
+    place = f"{receipt.topic}/{receipt.partition}/{receipt.offset}"
+    reply = await client.wait(place, timeout=WITHIN_S)
+    assert reply.source == (receipt.topic, receipt.partition, receipt.offset)
+    with pytest.raises((WaitTimeout, ReplyGone)):
+        await client.wait(f"{place}@AAAAAAAA", timeout=1)
+    asked = await client.ask(ECHO, key=key_of(2), request_id=place, timeout=WITHIN_S)
+    assert asked.source != reply.source
+    assert [each.source async for each in client.replies("start", follow=False, request_id=place)] == [reply.source]
+    assert [each async for each in client.replies("start", follow=False, request_id=f"{place}@AAAAAAAA")] == []
+
+
+async def test_what_others_write_under_an_id_is_passed_over(client: Dispatcher, on: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """A tombstone, no JSON, and the reply to another request of that id: an open ask and a later wait get the true reply behind them."""
+    slow = Call.http("sample", "POST", "/echo?latency_ms=2000", json={"n": 4})
+    asked = asyncio.create_task(client.ask(slow, key=key_of(0), request_id="contested", timeout=WITHIN_S))
+    await eventually_async(lambda: on.calls(id="contested"), WITHIN_S, "the call is made")
+    other = [("ce_causationid", b"contested"), ("dispatcher-duration-ms", b"1"), ("dispatcher-request-topic", b"other")]
+    other += [("dispatcher-request-partition", b"0"), ("dispatcher-request-offset", b"1")]
+    producer = clients.producer(on.settings)
+    for value in (None, b"{nope", b'{"status": "ok", "attempts": 1}'):
+        producer.produce(on.settings.topics.replies, value, b"k", partition=0, headers=list(other))
+    assert producer.flush(WITHIN_S) == 0
+    with caplog.at_level("WARNING", "dispatcher.client"):
+        reply = await asked
+        assert reply.json() == {"n": 4}
+        receipt = Receipt("contested", *reply.source, reply.key, "2026-11-29T10:00:00Z")
+        assert (await client.wait(receipt, timeout=WITHIN_S)).offset == reply.offset
+    assert "is not a reply" in caplog.text
+    assert "is the reply to other/0/1" in caplog.text
+
+
 async def test_a_wait_does_not_trust_clocks(client: Dispatcher, on: Stage) -> None:
     """A receipt of a machine whose clock is an hour ahead: the group's position says that the request is settled, and it is found."""
     receipt = await client.submit(ECHO, key="doc:1")
