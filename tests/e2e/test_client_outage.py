@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from dispatcher import AskTimeout, BrokerError, Call, Dispatcher, DispatcherErro
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
+from dispatcher.client.lookback import Looked
+from dispatcher.core.sought import Sought
 from tests.brokers import second_door, tied
 from tests.e2e.proxy import Proxy, proxy
 from tests.e2e.stage import Stage, stage
@@ -94,6 +96,45 @@ async def test_a_client_ends_in_time_while_kafka_is_away_and_goes_on_by_itself(o
         assert (await cold.wait("unsure", timeout=WITHIN_S)).ok
         for client in (warm, cold):
             assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+
+
+async def test_who_has_time_waits_until_kafka_is_back(on: Stage, way: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka is away for longer than one question may take: an ask and a wait with time left go on, from a cold client and a warm one."""
+    monkeypatch.setattr("dispatcher.client.search.TIMEOUT_S", 0.5)  # of one search
+    on.worker().ready()
+    async with Dispatcher(through(way, on)) as warm, Dispatcher(through(way, on)) as cold:
+        receipt = await warm.submit(ECHO, key="doc:1")
+        reply = await warm.wait(receipt, timeout=WITHIN_S)
+        tries: list[str] = []
+        for client, name in ((warm, "warm"), (cold, "cold")):
+            _shorten(client, name, tries, monkeypatch)
+        way.cut()
+        waiting = [asyncio.create_task(client.wait(receipt, timeout=4 * WITHIN_S)) for client in (warm, cold)]
+        waiting.append(asyncio.create_task(cold.ask(ECHO, key="doc:1", timeout=4 * WITHIN_S)))
+        await eventually_async(lambda: min(tries.count("warm"), tries.count("cold")) > 2, WITHIN_S, "both have tried again")
+        with pytest.raises(BrokerError, match="cannot reach Kafka"):
+            await cold.wait(receipt)  # who has not said how long is told
+        way.heal()
+        found = await asyncio.gather(*waiting)
+        assert [found[0].offset, found[1].offset, found[2].ok] == [reply.offset, reply.offset, True]
+
+
+def _shorten(client: Dispatcher, name: str, tries: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each question of a client end soon, and note it."""
+    connection = client._connection
+    partitions, begin = connection._inquiry.partitions, connection.lookback.begin
+
+    async def asked(names: Iterable[str]) -> dict[str, int]:
+        tries.append(name)
+        return await partitions(names)
+
+    def begun(wanted: Sought, topic: str, numbers: list[int]) -> asyncio.Task[Looked]:
+        tries.append(name)
+        return begin(wanted, topic, numbers)
+
+    monkeypatch.setattr(connection._inquiry, "_timeout_s", 0.5)
+    monkeypatch.setattr(connection._inquiry, "partitions", asked)
+    monkeypatch.setattr(connection.lookback, "begin", begun)
 
 
 @pytest.mark.parametrize(
