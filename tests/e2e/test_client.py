@@ -166,6 +166,7 @@ async def test_a_reply_is_waited_for_by_receipt_id_or_position(client: Dispatche
 
 async def test_what_looks_like_a_position_may_be_an_id(client: Dispatcher) -> None:
     """Of whatever partition the request is. Only in the request topic is it a position, and there its partition must exist: exit 2."""
+    receipt = await client.submit(ECHO, key=key_of(1))
     for name in ("order/2/7", "order/0/7"):
         receipt = await client.submit(ECHO, key=key_of(1), request_id=name)
         assert (await client.wait(name, timeout=WITHIN_S)).source == (receipt.topic, receipt.partition, receipt.offset)
