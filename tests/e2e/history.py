@@ -2,6 +2,10 @@
 
 Put together afterwards: calls from the callee's witness, losses from the workers' logs, requests and replies from their topics, and
 every commit of the group from the broker's own log of them. One machine, so one clock: the events are ordered by wall time.
+
+A reply counts from when the broker has it, as a commit does, on the topics of `judged_stage` at least once. Exactly once its time is that
+of produce: the reply and the position are one transaction, whose offsets may be on their way before the reply is, and what is judged
+is that no position stands without its reply.
 """
 
 from __future__ import annotations
@@ -9,8 +13,11 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaError, TopicPartition
 
@@ -20,9 +27,11 @@ from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.commit_note import decode
 from dispatcher.core.record import Record
 from dispatcher.settings import Settings
-from tests.e2e.stage import Stage, Worker, header
+from tests.e2e import operator
+from tests.e2e.stage import Stage, Worker, header, stage
 from tests.guarantees.events import CallEnded, CallStarted, Committed, Ended, Event, LetterVisible, Lost, ReplyVisible, Submitted, Withheld
 from tests.guarantees.judges import judged
+from tests.topics import SettingsFactory
 
 # The broker's log of commits. A key of version 0 or 1 is a commit's (group, topic, partition), others are members' and groups'.
 OFFSETS = "__consumer_offsets"
@@ -44,6 +53,16 @@ class Commit:
     epoch: int | None
 
 
+@contextmanager
+def judged_stage(factory: SettingsFactory, folder: Path, **options: Any) -> Iterator[Stage]:
+    """Set a stage whose history can be judged: at least once, replies and letters bear the broker's time."""
+    with stage(factory, folder, **options) as set_up:
+        if set_up.settings.worker.publishing == "at_least_once":
+            for topic in (set_up.settings.topics.replies, set_up.settings.topics.dead_letters):
+                operator.configure(set_up.settings, topic, {"message.timestamp.type": "LogAppendTime"})
+        yield set_up
+
+
 def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker] = ()) -> None:
     """Judge what happened on this stage, now that all is said to be done. `withheld`: those whose way to Kafka was disturbed.
 
@@ -61,11 +80,11 @@ def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker
 def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker], done: Iterable[Commit]) -> Iterator[Event]:
     """Tell what happened, in order, with the log's ends behind it."""
     topics = set_up.settings.topics
-    told: list[Told] = [(0.0, 0, Withheld(worker.name)) for worker in withheld]
+    told: list[Told] = [told for worker in withheld for told in _withheld(worker)]
     told += [(0.0, 0, Submitted(record.partition, record.offset)) for record in whole(set_up.settings, topics.requests)]
     told += _visible(whole(set_up.settings, topics.replies))
     told += [_letter(record) for record in whole(set_up.settings, topics.dead_letters)]
-    # Behind the replies of its millisecond: their time is that of produce, a commit's that of the broker.
+    # Behind the replies of its millisecond.
     told += [(commit.at, 3, Committed(commit.partition, commit.position)) for commit in done]
     lives = _lives(workers)
     told += _losses(lives)
@@ -145,7 +164,7 @@ def _text(of: bytes, at: int) -> tuple[str, int]:
 
 
 def _visible(records: Iterable[Record]) -> Iterator[Told]:
-    """Tell of replies, in the order of their log: one that had to be sent again stands later than its time, which is that of produce."""
+    """Tell of replies, in the order of their log: one that had to be sent again may stand later than its time."""
     latest: dict[int, float] = {}
     for record in records:
         at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
@@ -158,6 +177,12 @@ def _letter(record: Record) -> Told:
     prefix = "__dispatcher.errors."
     event = LetterVisible(int(header(record, f"{prefix}partition")), int(header(record, f"{prefix}offset")))
     return (record.timestamp_ms or 0) / 1000, 2, event
+
+
+def _withheld(worker: Worker) -> Iterator[Told]:
+    """Tell of every publication that may have gone through without the worker's hearing of it."""
+    yield 0.0, 0, Withheld(worker.name)
+    yield from ((_at(event), 0, Withheld(worker.name)) for event in worker.events("publish_failed"))
 
 
 Life = tuple[float, int, int, Worker]  # since when, partition, epoch, whose

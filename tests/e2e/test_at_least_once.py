@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.stage import assert_all_is_well, ids, kill, stage
+from tests.e2e.history import assert_guarantees, judged_stage
+from tests.e2e.stage import assert_all_is_well, ids, kill
 from tests.topics import SettingsFactory
 
 WORKER = {"publishing": "at_least_once"}
@@ -16,11 +17,11 @@ WORKER = {"publishing": "at_least_once"}
 @pytest.mark.faults
 def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tmp_path: Path) -> None:
     """Kill -9 in the middle: every request is answered, calls stay in order; replies that stand twice are few, and counted."""
-    with stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:
+    with judged_stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:
         replies = set_up.replies()
         names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
         doomed = set_up.worker()
-        set_up.worker()
+        heir = set_up.worker()
         replies.await_count(200)
         kill(doomed)
         while set(names) - set(ids(replies.records)):
@@ -28,12 +29,13 @@ def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tm
         assert_all_is_well(set_up, names, replies.read(), duplicates=True)
         doubled = sum(replied - 1 for replied in ids(replies.records).values())
         print(f"{doubled} replies stand twice, {set_up.witness()['repeated']} calls repeated")
+        assert_guarantees(set_up, doomed, heir)
         assert doubled <= set_up.witness()["repeated"]["other_epoch"]
 
 
 def test_an_orderly_end_doubles_nothing(settings: SettingsFactory, tmp_path: Path) -> None:
     """SIGTERM in the middle, a second worker goes on: one reply each, no call repeated, committed == end."""
-    with stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:
+    with judged_stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:
         replies = set_up.replies()
         names = set_up.submit([f"doc:{n % 40}" for n in range(1000)])
         first = set_up.worker()
@@ -46,3 +48,4 @@ def test_an_orderly_end_doubles_nothing(settings: SettingsFactory, tmp_path: Pat
         assert 0 == second.wait()
         assert_all_is_well(set_up, names, replies.read())
         assert {"same_epoch": 0, "other_epoch": 0} == set_up.witness()["repeated"]
+        assert_guarantees(set_up, first, second)

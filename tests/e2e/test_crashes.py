@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.faulty import FREEZE, POINTS
-from tests.e2e.history import assert_guarantees
-from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, is_stopped, stage
+from tests.e2e.history import assert_guarantees, judged_stage
+from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, is_stopped
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass
 
@@ -40,7 +40,7 @@ def test_a_worker_killed_at_any_point_loses_nothing(settings: SettingsFactory, t
 
     One each where it is exactly once.
     """
-    with stage(settings, tmp_path, latency_ms=10, partitions=4, worker={"publishing": publishing}) as set_up:
+    with judged_stage(settings, tmp_path, latency_ms=10, partitions=4, worker={"publishing": publishing}) as set_up:
         replies = set_up.replies()
         doomed, heir = set_up.worker(fault=(point, 8)), set_up.worker()
         eventually(lambda: doomed.live() and heir.live(), what="both have partitions")
@@ -66,7 +66,7 @@ def test_a_worker_that_froze_and_thaws_takes_part_again(settings: SettingsFactor
 
     Thawed, the first moves no position back, publishes nothing again (exactly once), and takes part again.
     """
-    with stage(settings, tmp_path, latency_ms=20, partitions=2, worker={"publishing": publishing}) as set_up:
+    with judged_stage(settings, tmp_path, latency_ms=20, partitions=2, worker={"publishing": publishing}) as set_up:
         replies = set_up.replies()
         frozen = set_up.worker() if point == ANYWHERE else set_up.worker(fault=(FREEZE + point, 5))
         names = set_up.submit([f"doc:{n % 20}" for n in range(300)])

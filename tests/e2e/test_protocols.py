@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.history import assert_guarantees
 from tests.e2e.stage import assert_all_is_well, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -34,4 +35,5 @@ def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, pr
         assert 0 == leaving.wait()
         replies.await_count(len(names))
         assert_all_is_well(set_up, names, replies.records)
+        assert_guarantees(set_up, leaving, doomed, last)
         assert {protocol} == {event["protocol"] for worker in (leaving, doomed, last) for event in worker.events("started")}

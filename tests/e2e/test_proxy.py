@@ -19,9 +19,9 @@ from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import BrokerError
 from tests.brokers import second_door, tied
-from tests.e2e.history import assert_guarantees, epochs_of
+from tests.e2e.history import assert_guarantees, epochs_of, judged_stage
 from tests.e2e.proxy import Proxy, proxy
-from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, stage
+from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass
 
@@ -97,7 +97,7 @@ def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
     """
     worker = {"transaction_timeout_s": PATIENCE_S} | worker
     requests = int(PARTITIONS * (worker["transaction_timeout_s"] + MORE_S) * 1000 / LATENCY_MS)
-    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
         replies = set_up.replies()
         harmed, healthy = _pair(set_up, way)
         names = set_up.submit([f"doc:{n % KEYS}" for n in range(requests)])
@@ -127,7 +127,7 @@ def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
 def test_a_lone_worker_cut_off_goes_on_by_itself(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
     """Thrown out of the group, with nobody to take over: once the line is whole it joins again and does the rest, without a restart."""
     worker = {"transaction_timeout_s": PATIENCE_S, "publishing": publishing}
-    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
         replies = set_up.replies()
         harmed = set_up.worker(broker=way.address).ready()
         names = set_up.submit([f"doc:{n % KEYS}" for n in range(800)])
@@ -149,7 +149,7 @@ def test_sigterm_ends_a_worker_that_is_cut_off(factory: SettingsFactory, way: Pr
     Exit 0 where it could leave in order, without what was not published; else 3.
     """
     worker = {"transaction_timeout_s": PATIENCE_S, "publishing": publishing, "drain_s": 2}
-    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
         replies = set_up.replies()
         harmed = set_up.worker(broker=way.address)
         names = set_up.submit([f"doc:{n % KEYS}" for n in range(400)])
@@ -171,7 +171,7 @@ def test_sigterm_ends_a_worker_that_is_cut_off(factory: SettingsFactory, way: Pr
 @pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
 def test_a_slow_line_costs_no_partition(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
     """Each answer takes 0.6 s, for longer than a session: slower, and that is all. Nothing changes hands, no call is repeated."""
-    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
+    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
         replies = set_up.replies()
         harmed, healthy = _pair(set_up, way)
         own = epochs_of(harmed)
@@ -188,7 +188,7 @@ def test_a_slow_line_costs_no_partition(factory: SettingsFactory, way: Proxy, tm
 @pytest.mark.parametrize("publishing", ["exactly_once", pytest.param("at_least_once", marks=SOAK)])
 def test_connections_that_break_cost_no_partition(factory: SettingsFactory, way: Proxy, tmp_path: Path, publishing: str) -> None:
     """All connections of a worker are reset while it works: they are made anew. Nothing changes hands or is repeated."""
-    with stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
+    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker={"publishing": publishing}) as set_up:
         replies = set_up.replies()
         harmed = set_up.worker(broker=way.address)
         eventually(lambda: harmed.live() == set(range(PARTITIONS)), what="the worker has all partitions")

@@ -12,6 +12,7 @@ import pytest
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
 from tests.brokers import tied
+from tests.e2e.history import assert_guarantees
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, is_stopped, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -73,5 +74,6 @@ def test_a_worker_outlives_its_broker(
         replies.await_count(len(names))
         assert httpx.codes.OK == running.get("/livez").status_code
         assert_all_is_well(set_up, names, replies.read())
+        assert_guarantees(set_up, running)
         assert 0 == set_up.witness()["repeated"]["same_epoch"]
         assert running.popen.poll() is None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.core.record import Record
+from tests.e2e.history import assert_guarantees
 from tests.e2e.stage import header, ids, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -57,6 +58,7 @@ def test_every_request_is_answered_once_and_in_order_while_workers_come_crash_an
         assert seen["overlaps"] == {kind: {"same_epoch": 0, "other_epoch": 0} for kind in ("partition", "key")}
         assert seen["calls"] == REQUESTS + seen["repeated"]["other_epoch"] + seen["endings"].get("client_closed", 0)
         assert seen["repeated"]["same_epoch"] == 0
+        assert_guarantees(set_up, first, doomed, third)
 
 
 def _unfinished(positions: tuple[dict[int, int], dict[int, int]]) -> set[int]:
