@@ -11,7 +11,7 @@ from dispatcher.client.listener import Watch
 from dispatcher.client.reply import Reply
 from dispatcher.client.sender import UNKNOWN_HINT, Outgoing
 from dispatcher.client.serving import refuse_own_lane
-from dispatcher.client.waiting import Waiting, next_reply
+from dispatcher.client.waiting import Waiting, hearing, next_reply
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.sought import sought
 from dispatcher.core.submission import Receipt, Submission
@@ -37,7 +37,7 @@ class Asking:
         connection = self._connection
         listener = connection.listener
         partition, watch = await patiently(partial(self._listen, submission.key or b""))
-        first: asyncio.Task[Reply] = asyncio.create_task(next_reply(watch, None))
+        first = hearing(watch, None)
         try:
             self._outgoing, acknowledged = connection.send(submission)
             del submission

@@ -170,9 +170,9 @@ class Dispatcher:
     async def wait(self, receipt: Receipt | str, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - as in `ask`
         """Return the reply to a request that somebody submitted: by its receipt, its id, or its position `topic/partition/offset[@id]`.
 
-        A receipt is the best: it names one partition and a time. An id is looked for in all partitions, a UUIDv7 from ten minutes before it
-        was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds `WaitTimeout`, or
-        `BrokerError` where Kafka was known to be out of reach all the time; without a timeout that is told after 15 seconds.
+        A receipt is the best: it names one partition and a time. An id is looked for in all partitions, byte for byte, a UUIDv7 from ten
+        minutes before it was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds
+        `WaitTimeout`, or `BrokerError` where Kafka was known to be out of reach all the time; without a timeout that is told after 15 s.
         """
         wanted = sought(receipt, self._settings.topics.requests)
         if wanted.request is not None:

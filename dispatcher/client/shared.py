@@ -18,7 +18,7 @@ class Shared(Generic[T]):
 
     def __init__(self, work: Coroutine[Any, Any, T]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
-        self._task.add_done_callback(_look)
+        self._task.add_done_callback(noted)
 
     async def result(self) -> T:
         """Await its result, or what it raised."""
@@ -87,7 +87,7 @@ def forked() -> DispatcherError:
     return DispatcherError("this client was opened before the process was forked", "open one in each process, after the fork")
 
 
-def _look(task: asyncio.Task[Any]) -> None:
+def noted(task: asyncio.Task[Any]) -> None:
     """Take note of a failure that perhaps nobody waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from dispatcher.client.connection import Connection, patiently
+from dispatcher.client.connection import PAUSE_S, Connection
 from dispatcher.client.feed import LOG
 from dispatcher.client.listener import Watch
 from dispatcher.client.lookback import Looked
 from dispatcher.client.reply import Reply, reply_to_request
+from dispatcher.client.shared import noted
 from dispatcher.core.sought import Sought
-from dispatcher.errors import DispatcherError, ReplyGone
+from dispatcher.errors import BrokerAway, DispatcherError, ReplyGone
 
 # A transaction's parts become visible one after another. A reply that is still not there so long after the position that was
 # committed with it will not come.
@@ -33,11 +33,21 @@ class Waiting:
 
         While Kafka is away it goes on trying; before it listens only where it `is_patient`.
         """
-        topic, watch = await (patiently(self._listen) if is_patient else self._listen())
+        while True:
+            try:
+                return await self._once()
+            except BrokerAway:
+                if not is_patient and not self.listens:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _once(self) -> Reply:
+        """Do what `found` does, until Kafka is away: BrokerAway. What comes before it is begun anew is found by the next search."""
+        topic, watch = await self._listen()
         self.listens = True
-        heard = asyncio.create_task(next_reply(watch, self._wanted.request))
+        heard = hearing(watch, self._wanted.request)
         try:
-            looked = await patiently(partial(self._look, topic, watch, heard))
+            looked = await self._look(topic, watch, heard)
             if looked.reply is not None:
                 return looked.reply
             await asyncio.wait({heard}, timeout=SETTLE_S if looked.is_settled else None)
@@ -91,6 +101,13 @@ class Waiting:
         if connection.reply_partition is not None:
             return topic, [await connection.existing(topic, connection.reply_partition)]
         return topic, list(range(await connection.count(topic)))
+
+
+def hearing(watch: Watch, source: tuple[str, int, int] | None) -> asyncio.Task[Reply]:
+    """Begin `next_reply`; whoever begins it cancels it. That it failed may be of no interest any more."""
+    task = asyncio.create_task(next_reply(watch, source))
+    task.add_done_callback(noted)
+    return task
 
 
 async def next_reply(watch: Watch, source: tuple[str, int, int] | None) -> Reply:

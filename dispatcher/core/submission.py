@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,9 @@ from dispatcher.core.record_json import Shown, content_of, raw_of, shown
 from dispatcher.core.request import KEY_MAX_BYTES, RequestBody, never, refusal_of
 from dispatcher.errors import ConfigError
 
-# Kafka's partitions and offsets are signed integers of 32 and 64 bits.
+# What Kafka has: signed integers of 32 and 64 bits, and names of topics.
 _PARTITION_MAX = 2**31 - 1
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _OFFSET_MAX = 2**63 - 1
 
 
@@ -70,12 +72,12 @@ class Receipt:
             topic, number = fields.get("reply_topic"), fields.get("reply_partition")
             return cls(
                 _text(fields["request_id"]),
-                _text(fields["topic"]),
+                _topic(fields["topic"]),
                 _number(fields["partition"], _PARTITION_MAX),
                 _number(fields["offset"], _OFFSET_MAX),
                 raw_of(fields["key"], "field key"),
                 _text(fields["time"]),
-                None if topic is None else _text(topic),
+                None if topic is None else _topic(topic),
                 None if number is None else _number(number, _PARTITION_MAX),
             )
         except (KeyError, TypeError, ValueError):
@@ -157,6 +159,13 @@ def _text(given: Any) -> str:  # noqa: ANN401 - whatever JSON can say
     if not isinstance(given, str) or not given:
         raise ValueError("not text")
     return given
+
+
+def _topic(given: Any) -> str:  # noqa: ANN401 - whatever JSON can say
+    """Take a field of a receipt; ValueError where no topic can have this name."""
+    if not _TOPIC.fullmatch(_text(given)):
+        raise ValueError("not a topic")
+    return _text(given)
 
 
 def _number(given: Any, most: int) -> int:  # noqa: ANN401 - whatever JSON can say

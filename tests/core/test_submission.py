@@ -130,6 +130,8 @@ def test_what_is_no_receipt_is_refused(fields: dict[str, Any]) -> None:
         *((name, bad) for name in ("partition", "offset", "reply_partition") for bad in (math.inf, math.nan, -1, 1.5, True, "1", 2**70)),
         ("reply_partition", 2**40),
         ("reply_topic", ""),
+        ("reply_topic", "a b/../c"),
+        ("topic", "x" * 250),
     ],
 )
 def test_a_receipt_with_a_field_that_none_has(name: str, content: Any) -> None:
