@@ -92,7 +92,7 @@ def test_what_is_begun_while_the_client_closes_ends(monkeypatch: pytest.MonkeyPa
 
     async def late() -> None:
         await finish()
-        begun.append(client._begin(asyncio.sleep(24 * 3600)))
+        begun.append(client._begin(asyncio.Event().wait()))
 
     monkeypatch.setattr(sync, "_finish", late)
     client.close()
