@@ -62,8 +62,11 @@ def test_a_transactional_id_that_expired_is_made_anew(strict: str, tmp_path: Pat
         assert running.popen.poll() is None
 
 
-def test_a_producer_id_that_expired_loses_nothing_at_least_once(strict: str, tmp_path: Path, prefix: str) -> None:
-    """Three pauses, each longer than the broker remembers an idempotent producer: one reply each."""
+def test_pauses_longer_than_a_producer_id_lives_lose_nothing_at_least_once(strict: str, tmp_path: Path, prefix: str) -> None:
+    """Three pauses, each longer than the broker is to remember an idempotent producer: one reply each.
+
+    Whether it had forgotten the producer it does not say: it takes whatever number one that it does not know begins with.
+    """
     factory = SettingsFactory(strict, prefix)
     with stage(factory, tmp_path, partitions=1, worker={"publishing": "at_least_once"}) as set_up:
         replies, names = set_up.replies(), set_up.submit(["doc:1"])

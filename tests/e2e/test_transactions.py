@@ -62,12 +62,24 @@ def test_foreign_commit_metadata_is_ignored_and_named(settings: SettingsFactory,
         assert set_up.calls()[0]["epoch"] > 1_700_000_000
 
 
-def test_a_join_while_publishing_loses_nothing(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Members that come and go make group metadata stale in the middle of transactions: no reply is lost or doubled, no call repeated."""
-    with stage(settings, tmp_path, latency_ms=5, partitions=4, worker={"commit_interval_ms": 0}) as set_up:
+@pytest.mark.parametrize(
+    ("protocol", "publishing"),
+    [
+        ("consumer", "exactly_once"),
+        ("cooperative", "at_least_once"),
+        pytest.param("cooperative", "exactly_once", marks=pytest.mark.soak),
+    ],
+)
+def test_a_join_while_publishing_loses_nothing(settings: SettingsFactory, tmp_path: Path, protocol: str, publishing: str) -> None:
+    """Members come and go in the middle of transactions and commits: no reply is lost or doubled, no call repeated, nothing taken away.
+
+    Exactly once their metadata of the group becomes stale by it; at least once commits fall into a rebalance.
+    """
+    worker = {"commit_interval_ms": 0, "protocol": protocol, "publishing": publishing}
+    with stage(settings, tmp_path, latency_ms=5, partitions=4, worker=worker) as set_up:
         replies = set_up.replies()
         names = set_up.submit([f"doc:{n % 40}" for n in range(3000)])
-        set_up.worker()
+        host = set_up.worker()
         replies.await_count(50)
         for _ in range(2):
             guest = set_up.worker().ready()
@@ -76,3 +88,4 @@ def test_a_join_while_publishing_loses_nothing(settings: SettingsFactory, tmp_pa
         replies.await_count(len(names))
         assert_all_is_well(set_up, names, replies.records)
         assert {"same_epoch": 0, "other_epoch": 0} == set_up.witness()["repeated"]
+        assert [] == host.events("lost")
