@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -55,6 +56,7 @@ def _ask(
     within_s = options.timeout_s or ASK_TIMEOUT_S
     given = request.Given(path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata)
     asked = given.request("ask")
+    _hear(options)
     asked = replace(asked, request_id=stamp(request_id=asked.request_id).request_id)  # to be told, whatever happens
     with SyncDispatcher(options.settings(), ack_timeout_s=min(ACK_TIMEOUT_S, within_s)) as client:
         try:
@@ -89,9 +91,22 @@ def _wait(
 
     options: Options = ctx.obj
     wanted = _wanted(request_id)
+    _hear(options)
     with SyncDispatcher(options.settings()) as client:
         reply = client.wait(wanted, timeout=options.timeout_s)
     _answer(options, reply)
+
+
+class _Notes(logging.Handler):
+    """Says on stderr what the client has to say while somebody waits for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(f"note: {record.getMessage()}")
+
+
+def _hear(options: Options) -> None:
+    if not options.quiet:
+        logging.getLogger("dispatcher.client").addHandler(_Notes())
 
 
 def _wanted(given: str) -> Receipt | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -24,6 +25,8 @@ from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTime
 from dispatcher.settings import Settings
 
 T = TypeVar("T")
+
+LOG = logging.getLogger("dispatcher.client")
 
 # An inquiry has tried for seconds by itself.
 PAUSE_S = 0.1
@@ -155,11 +158,15 @@ class Connection:
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again and again while Kafka is away; whoever asks ends it when the time is over."""
+    """Ask again and again while Kafka is away, and say so once; whoever asks ends it when the time is over."""
+    is_told = False
     while True:
         try:
             return await ask()
-        except BrokerAway:
+        except BrokerAway as away:
+            if not is_told:
+                LOG.warning("%s; trying on until the time is over", away.message)
+                is_told = True
             await asyncio.sleep(PAUSE_S)
 
 

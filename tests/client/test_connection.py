@@ -10,6 +10,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from dispatcher import BrokerError, Dispatcher, Settings, WaitTimeout
+from dispatcher.client import connection
+from dispatcher.errors import BrokerAway
 from tests.waiting import eventually_async
 
 SETTINGS = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})
@@ -62,3 +64,17 @@ async def test_kafka_is_out_of_reach_only_where_something_speaks_for_it() -> Non
         assert "cannot reach Kafka at 127.0.0.1:1" in away.message
         complaints.forget()
         assert "nothing was sent within 1 s" in connection.unsent(1).message
+
+
+async def test_that_kafka_is_away_is_told_once_and_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody looks at a silent terminal meanwhile."""
+    answers: list[BrokerAway | str] = [BrokerAway("cannot reach Kafka"), BrokerAway("cannot reach Kafka"), "here"]
+
+    async def ask() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, BrokerAway):
+            raise answer
+        return answer
+
+    assert await connection.patiently(ask) == "here"
+    assert ["cannot reach Kafka; trying on until the time is over"] == caplog.messages
