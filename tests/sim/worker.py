@@ -81,22 +81,20 @@ class SimulatedSink(Sink):
 class Ear:
     """Log and observer in one: counts what is said, and keeps it where it is to be shown."""
 
-    def __init__(
-        self, worker: str, process: Process, tally: Counter[str], trace: list[str] | None, took: Callable[[int], None] | None = None
-    ) -> None:
+    def __init__(self, worker: str, process: Process, tally: Counter[str], trace: list[str] | None) -> None:
         self._worker = worker
         self._process = process
         self._tally = tally
         self._trace = trace
-        self._took = took
+        self.took: Callable[[int], None] = lambda _: None  # hears of every epoch that begins
 
     def info(self, event: str, **fields: object) -> None:
         """Hear of an event."""
         if not self._process.alive:
             return
         self._tally[event] += 1
-        if event == "live" and self._took is not None:
-            self._took(cast("int", fields["epoch"]))
+        if event == "live":
+            self.took(cast("int", fields["epoch"]))
         if self._trace is not None:
             self._trace.append(f"{self._process.now:9.3f} {self._worker} {event} {fields}")
 
@@ -150,7 +148,8 @@ class Worker:
         self._error: BaseException | None = None
         self._running = 2
         self.terminated = False
-        self.ear = Ear(name, process, tally, trace, partial(cluster.took, name))
+        self.ear = Ear(name, process, tally, trace)
+        self.ear.took = partial(cluster.took, name)
         clock = ProcessClock(process)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
