@@ -107,7 +107,7 @@ def test_calls_that_were_cut_leave_no_slot_behind(protocol: str) -> None:
     result = world.run()
     assert [] == result.findings
     assert result.tally["drain_expired"] > 0
-    assert result.tally["revoked"] > 10
+    assert result.tally["revoked"] > 5
     # A call that has just begun or ended is for a moment known to one side only; what is miscounted stays so.
     assert 0 == min(off)
     assert ear.lanes_max > lanes * 0.9
