@@ -36,10 +36,11 @@ sys.stdin.read()
 """
 # A command with a child, as `demo` and `dev` are; the child says its number and stays.
 PARENT = """
-import sys
+import signal, sys
 from pathlib import Path
 from dispatcher.stage.child import Child
 from dispatcher.stage.watch import Watch
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a test run that is under nohup has it ignored, and so would its children
 say = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
 with Watch() as watch, Child("child", [say], Path(sys.argv[1]), watch, program=("-c",)) as child:
     print(child.first_line(), flush=True)
