@@ -149,7 +149,7 @@ class Poller:
     def step(self) -> None:
         """One round: commands, joining partitions, one poll, hand over."""
         self._serve(0)
-        if self._joining and self._clock.now().mono >= self._join_at:
+        if self._joining and not self._stopping and self._clock.now().mono >= self._join_at:
             self._join()
         self._hand_over(self._source.poll(POLL_S))
         self._refresh()

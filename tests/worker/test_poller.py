@@ -14,7 +14,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.letters import Command, Cut
+from dispatcher.worker.letters import Command, Cut, Stop
 from dispatcher.worker.poller import Poller
 
 BATCH, ROOM = 5, 20
@@ -137,6 +137,26 @@ def test_only_an_assignment_shows_that_the_group_knows_us() -> None:
     assert poller.unconfirmed is None
     poller.on_lost([0])
     assert poller.unconfirmed == "me"
+
+
+def test_a_partition_that_would_go_live_after_sigterm_does_not() -> None:
+    """Its end would wait for a call that nobody was told to end: a worker that got SIGTERM while it joined stayed for the whole grace."""
+    log, mailbox, clock, went = Log(), SimpleQueue[Command](), Clock(), list[Owner]()
+    log.refused = None
+
+    class Wary(Engine):
+        def assigned(self, owner: Owner, position: int) -> None:
+            del position
+            went.append(owner)
+
+    settings = WorkerSettings()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), clock, logger(), lambda _: None)
+    poller = Poller(settings, bytes(16), 1, log, Wary(), *common)
+    log.subscribe(poller)
+    mailbox.put(Stop())
+    poller.run()
+    assert not went
+    assert clock.mono < settings.drain_s
 
 
 class Died(Exception):
