@@ -16,7 +16,7 @@ from tests.topics import SettingsFactory
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs the broker, before `-m` chooses: a test that asks for it cannot forget to say so."""
     for item in items:
-        if {"kafka", "settings"} & set(getattr(item, "fixturenames", ())):
+        if {"kafka", "settings", "door"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
 
 

@@ -14,7 +14,7 @@ from dispatcher.cli import request
 from dispatcher.cli.app import Options
 from dispatcher.cli.lines import LINE_MAX_BYTES, read_input
 from dispatcher.cli.rows import note, say, word
-from dispatcher.errors import AskTimeout, CallFailed, ConfigError, SubmitUnknown
+from dispatcher.errors import AskTimeout, CallFailed, ConfigError, SubmitUnknown, WaitTimeout
 
 if TYPE_CHECKING:
     from dispatcher.client import Receipt, Reply
@@ -93,7 +93,11 @@ def _wait(
     wanted = _wanted(request_id)
     _hear(options)
     with SyncDispatcher(options.settings()) as client:
-        reply = client.wait(wanted, timeout=options.timeout_s)
+        try:
+            reply = client.wait(wanted, timeout=options.timeout_s)
+        except WaitTimeout as error:
+            name = wanted if isinstance(wanted, str) else wanted.request_id
+            raise WaitTimeout(error.message, f"`dispatcher show {word(name)}` says where it stands") from None
     _answer(options, reply)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -15,6 +14,7 @@ from dispatcher.adapters.kafka.inquiry import Inquiry
 from dispatcher.adapters.kafka.log import TIMEOUT_S
 from dispatcher.adapters.kafka.loop import tell
 from dispatcher.adapters.kafka.offsets import Place
+from dispatcher.client.feed import LOG
 from dispatcher.client.incarnation import short_topic_id
 from dispatcher.client.listener import Listener
 from dispatcher.client.lookback import Lookback
@@ -25,8 +25,6 @@ from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTime
 from dispatcher.settings import Settings
 
 T = TypeVar("T")
-
-LOG = logging.getLogger("dispatcher.client")
 
 # An inquiry has tried for seconds by itself.
 PAUSE_S = 0.1

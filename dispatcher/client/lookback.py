@@ -13,7 +13,7 @@ from dispatcher.adapters.kafka.log import TIMEOUT_S
 from dispatcher.client import search
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import Reply, reply_to_request
-from dispatcher.client.shared import Turns
+from dispatcher.client.shared import Turns, noted
 from dispatcher.core.positions import START, Anchor, Position, Span
 from dispatcher.core.sought import Sought
 from dispatcher.core.standing import is_settled
@@ -57,7 +57,8 @@ class Lookback:
         """
         task = asyncio.create_task(self._search(wanted, topic, tuple(partitions)))
         self._searches.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._searches.discard)
+        task.add_done_callback(noted)
         return task
 
     async def close(self) -> None:
@@ -69,11 +70,6 @@ class Lookback:
         self._asking.shutdown(wait=False)
         open_: set[asyncio.Future[Any]] = {closing, *self._searches}
         await asyncio.wait(open_, timeout=END_S)
-
-    def _ended(self, task: asyncio.Task[Looked]) -> None:
-        self._searches.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever awaits it still gets it; perhaps nobody does any more
 
     async def _search(self, wanted: Sought, topic: str, partitions: tuple[int, ...]) -> Looked:
         since = START if wanted.since_ms is None else Position(Anchor.TIME, max(0, wanted.since_ms))

@@ -131,7 +131,7 @@ def around(config: Path, *, broker_is_ours: bool) -> list[tuple[str, str]]:
 
 def _broker(folder: Path, show: Show, running: ExitStack) -> Where:
     """Find a broker. Where none can be run, a mock cluster takes its place, for as long as `running`."""
-    show.step("a broker, by the first rung of the ladder that holds")
+    show.step("looking for a Kafka broker, or starting one")
     found = started(folder, say=show.step)
     # A new one stays, and the README goes on with it: on the usual port, if that can be had.
     broker = found or ladder(folder, usual_port(show.step), say=show.step)

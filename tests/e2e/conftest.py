@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from dispatcher.adapters.local_broker import LocalBroker
+from dispatcher.adapters.local_broker.process import free_port
+from tests.brokers import second_door, tied
+from tests.e2e.proxy import Proxy, proxy
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -47,3 +52,27 @@ def run(tmp_path: Path) -> Run:
         )
 
     return run
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Proxy]]:
+    """Run a broker of the module's own, and the proxy before its second listener."""
+    port, inside = free_port(), free_port()
+    with proxy() as way:
+        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
+        with tied(broker):
+            way.open(inside)
+            yield broker, way
+
+
+@pytest.fixture
+def beside(door: tuple[LocalBroker, Proxy]) -> str:
+    """The address of that broker itself, beside the proxy."""
+    return str(door[0].status().bootstrap)
+
+
+@pytest.fixture
+def way(door: tuple[LocalBroker, Proxy]) -> Iterator[Proxy]:
+    """The proxy; whole again after the test."""
+    yield door[1]
+    door[1].heal()

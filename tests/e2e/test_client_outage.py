@@ -12,11 +12,9 @@ import pytest
 from dispatcher import AskTimeout, BrokerError, Call, Dispatcher, DispatcherError, Settings, SubmitUnknown, SyncDispatcher, WaitTimeout
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.local_broker import LocalBroker
-from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.client.lookback import Looked
 from dispatcher.core.sought import Sought
-from tests.brokers import second_door, tied
-from tests.e2e.proxy import Proxy, proxy
+from tests.e2e.proxy import Proxy
 from tests.e2e.stage import Stage, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually_async
@@ -33,28 +31,10 @@ OPEN = 1000
 HELD_MAX_BYTES = 24 * 1024 * 1024
 
 
-@pytest.fixture(scope="module")
-def door(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Proxy]]:
-    """Run a broker of this module's own, and the proxy before its second listener (`kafka` marks the test as one that needs a broker)."""
-    port, inside = free_port(), free_port()
-    with proxy() as way:
-        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
-        with tied(broker):
-            way.open(inside)
-            yield broker, way
-
-
 @pytest.fixture
-def way(door: tuple[LocalBroker, Proxy]) -> Iterator[Proxy]:
-    """The proxy; whole again after the test."""
-    yield door[1]
-    door[1].heal()
-
-
-@pytest.fixture
-def on(door: tuple[LocalBroker, Proxy], prefix: str, tmp_path: Path) -> Iterator[Stage]:
+def on(beside: str, prefix: str, tmp_path: Path) -> Iterator[Stage]:
     """Set a stage on the broker itself, without a worker yet."""
-    with stage(SettingsFactory(str(door[0].status().bootstrap), prefix), tmp_path, partitions=2) as made:
+    with stage(SettingsFactory(beside, prefix), tmp_path, partitions=2) as made:
         yield made
 
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dispatcher.adapters.local_broker import LocalBroker
-from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import BrokerError
-from tests.brokers import second_door, tied
 from tests.e2e.history import assert_guarantees, epochs_of, judged_stage
-from tests.e2e.proxy import Proxy, proxy
+from tests.e2e.proxy import Proxy
 from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass
@@ -40,28 +37,10 @@ MORE_S = 6
 QUIET_S = 3
 
 
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Proxy]]:
-    """A broker of this module's own, and the proxy before its second listener."""
-    port, inside = free_port(), free_port()
-    with proxy() as way:
-        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
-        with tied(broker) as bootstrap:
-            way.open(inside)
-            yield bootstrap, way
-
-
 @pytest.fixture
-def way(door: tuple[str, Proxy]) -> Iterator[Proxy]:
-    """The proxy; whole again after the test."""
-    yield door[1]
-    door[1].heal()
-
-
-@pytest.fixture
-def factory(door: tuple[str, Proxy], prefix: str) -> SettingsFactory:
+def factory(beside: str, prefix: str) -> SettingsFactory:
     """Make settings for the broker itself."""
-    return SettingsFactory(door[0], prefix)
+    return SettingsFactory(beside, prefix)
 
 
 HARMS: dict[str, Callable[[Proxy], None]] = {

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from dispatcher.adapters.kafka.log import LogReader
-from dispatcher.adapters.local_broker import LocalBroker
-from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.client import Submitter, stamp
 from dispatcher.client import replay as client_replay
 from dispatcher.client.replay import Criteria, Replayer
@@ -19,8 +16,7 @@ from dispatcher.core.replay import REPLAY_OF, REPLAYED_FROM
 from dispatcher.core.submission import request
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
-from tests.brokers import second_door, tied
-from tests.e2e.proxy import Proxy, proxy
+from tests.e2e.proxy import Proxy
 from tests.e2e.stage import header
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -29,29 +25,11 @@ pytestmark = [pytest.mark.broker, pytest.mark.faults]
 COUNT = 600
 
 
-@pytest.fixture(scope="module")
-def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Proxy]]:
-    """A broker of this module's own, and the proxy before its second listener."""
-    port, inside = free_port(), free_port()
-    with proxy() as way:
-        broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))
-        with tied(broker) as bootstrap:
-            way.open(inside)
-            yield bootstrap, way
-
-
 @pytest.fixture
-def way(door: tuple[str, Proxy]) -> Iterator[Proxy]:
-    """The proxy; whole again after the test."""
-    yield door[1]
-    door[1].heal()
-
-
-@pytest.fixture
-def made(door: tuple[str, Proxy], prefix: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def made(beside: str, prefix: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Make topics with requests in them; a replay goes in small steps, so that there are many moments at which it may be cut off."""
     monkeypatch.setattr(client_replay, "GROUP_MAX_RECORDS", 10)
-    settings = SettingsFactory(door[0], prefix)(partitions=3)
+    settings = SettingsFactory(beside, prefix)(partitions=3)
     submissions = (request(f"doc:{n % 20}", b'{"upstream": "crm"}', stamp(request_id=f"r-{n}")) for n in range(COUNT))
     with Submitter(settings) as submitter:
         assert not [outcome for outcome in submitter.submit_many(submissions) if isinstance(outcome, Exception)]

@@ -19,8 +19,6 @@ from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
-Fill = Edge
-
 # How Kafka refuses the commit of somebody who is not a member while there are members.
 _RUNNING = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
@@ -38,7 +36,7 @@ class InitReport:
     group_active: bool
 
 
-def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Fill | None = None) -> InitReport:
+def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | None = None) -> InitReport:
     """Create what is missing and commit start positions where the group has none at all. Safe to repeat.
 
     Errors: RefusedError for a gap without `fill_gaps`, and for missing positions of a group that is running (its members own their
@@ -99,7 +97,7 @@ def group_active(cluster: Cluster, group: str) -> bool:
     return any(listed.group_id == group and listed.state not in _IDLE for listed in answer.valid or ())
 
 
-def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, fill_gaps: Fill | None) -> None:
+def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, fill_gaps: Edge | None) -> None:
     """Refuse to decide what only a person can, and to commit what Kafka would not take."""
     group, topic = settings.worker.group, settings.topics.requests
     if active:
@@ -114,7 +112,7 @@ def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, 
         )
 
 
-def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Fill) -> dict[int, int]:
+def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Edge) -> dict[int, int]:
     """Find the first or the next offset of each partition. The next one stands behind open transactions, too."""
 
     def offset(partition: int, attempt_s: float) -> int:
