@@ -132,6 +132,23 @@ class TopicSettings(Section):
     def dead_letters(self) -> str:
         return f"{self.prefix}.dlq"
 
+    @property
+    def parked(self) -> str:
+        return f"{self.prefix}.parked"
+
+    @property
+    def control(self) -> str:
+        return f"{self.prefix}.control"
+
+    @property
+    def workers(self) -> str:
+        return f"{self.prefix}.workers"
+
+    @property
+    def parked_max_bytes(self) -> int:
+        """A parked request is the request and a little more: where it came from, what was tried, when it is due."""
+        return self.request_max_bytes + 64 * 1024
+
 
 class WorkerSettings(Section):
     """One worker process: its place in the group, what it may hold, and how long things may take."""
@@ -142,8 +159,9 @@ class WorkerSettings(Section):
     ordering: Literal["partition", "key"] = "partition"
     publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
     protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
-    # Open calls of this process at once.
+    # Open calls of this process at once, and of one of its partitions (lanes per key; a strict partition has one).
     inflight_max: Count = 1000
+    partition_inflight_max: Count = 1000
     # Client library for calls. Both give the same results to hostile callees; aiohttp takes a fifth of the CPU per call.
     http_engine: Literal["aiohttp", "httpx"] = "aiohttp"
     # Time for calls in hand when partitions are taken away or on SIGTERM; longer than call_timeout_s, so that they are finished, not cut.
@@ -151,6 +169,15 @@ class WorkerSettings(Section):
     # Buffer of one partition: what it can finish in drain_s, since kept partitions live on it while another drains.
     lane_buffer_max_records: Count = 4000
     lane_buffer_max_bytes: Count = 16 * MIB
+    # The same for all partitions of this worker together: what one process may hold in memory.
+    buffer_max_records: Count = 100_000
+    buffer_max_bytes: Count = 256 * MIB
+    # Parked requests of one partition that are known by their place alone (about 200 bytes each); beyond it the partition stands.
+    parked_max_records: Count = 100_000
+    # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
+    halted_max_records: Count = 1000
+    # What to do where retention removed requests that were never executed: stop that partition, or go on behind them, counted and logged.
+    on_gap: Literal["stop", "continue"] = "stop"
     # Start of one transaction (or commit) to the start of the next under load; an idle worker publishes at once.
     commit_interval_ms: Annotated[int, Field(ge=0, le=10_000)] = 20
     # An open transaction is a lease on every reader of its partitions: short, and never held across a call.
