@@ -108,7 +108,34 @@ def test_over_a_million_records_behind_one_slow_one() -> None:
     progress.acknowledge(count + 1)
     assert progress.outstanding == 0
     assert not progress._open
-    assert not progress._settled
+    assert progress.ranges == 0
+
+
+def test_what_an_earlier_owner_settled_is_dropped() -> None:
+    """Its map lets the records in it go by, also where they are the last ones, and the mark runs over them."""
+    progress = Progress(5, [(7, 9), (12, 20)])
+    assert [progress.deliver(offset) for offset in (5, 6, 7, 8, 10, 12, 19)] == [True, True, False, False, True, False, False]
+    assert (progress.outstanding, progress.is_settled(8), progress.is_settled(10)) == (3, True, False)
+    assert [progress.settle(offset) for offset in (10, 5, 6)] == [5, 6, 20]
+    assert progress.ranges == 0
+
+
+def test_a_hole_below_a_map_keeps_nothing_apart() -> None:
+    """Records that compaction removed since are neither delivered nor missed."""
+    progress = Progress(5, [(7, 9)])
+    assert progress.deliver(9)
+    assert progress.settle(9) == 10
+
+
+def test_lost_records_are_stepped_over_once() -> None:
+    """What retention removed is settled by nobody; what is in hand below it still holds the mark."""
+    progress = Progress(3)
+    progress.deliver(3)
+    assert progress.skip_to(50) == (4, 50)
+    assert progress.skip_to(20) is None
+    assert not progress.deliver(30)
+    assert progress.deliver(50)
+    assert [progress.settle(50), progress.settle(3)] == [3, 51]
 
 
 class ProgressMachine(RuleBasedStateMachine):
