@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import init_topics
+from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.settings import Settings
 
 
@@ -34,7 +35,7 @@ class SettingsFactory:
 
     def clean(self) -> None:
         """Delete what was made. A broker that is gone has nothing left to delete."""
-        names = sorted({n for s in self._made for n in (s.topics.requests, s.topics.replies, s.topics.dead_letters)})
+        names = sorted({name for settings in self._made for name in plans(settings)})
         if not names:
             return
         admin = clients.admin(self._made[0])

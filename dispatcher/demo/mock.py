@@ -17,6 +17,7 @@ from dispatcher.adapters.config import load, resolve_secrets
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import TopicFacts, connect
 from dispatcher.adapters.kafka.group import outsider
+from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.adapters.logs import configure
 from dispatcher.settings import Settings
 from dispatcher.worker.process import Surroundings, run_worker
@@ -27,7 +28,7 @@ _ANSWER_S = 10.0
 def make_topics(settings: Settings) -> None:
     """Create the topics, by naming them, and commit where the group begins."""
     client = clients.admin(settings)
-    for name in (settings.topics.requests, settings.topics.replies, settings.topics.dead_letters):
+    for name in plans(settings):
         client.list_topics(name, timeout=_ANSWER_S)
     starts = [TopicPartition(settings.topics.requests, partition, 0) for partition in range(settings.topics.partitions)]
     with outsider(connect(settings, _ANSWER_S), settings) as consumer:
@@ -37,7 +38,8 @@ def make_topics(settings: Settings) -> None:
 def surroundings(settings: Settings) -> Surroundings:
     """Say what the broker would say if it could be asked."""
     topics = settings.topics
-    limits = {topics.replies: topics.reply_max_bytes, topics.dead_letters: topics.dead_letter_max_bytes}
+    written = (topics.replies, topics.dead_letters, topics.parked, topics.control)
+    limits = {name: int(plan.configuration["max.message.bytes"]) for name, plan in plans(settings).items() if name in written}
     requests = TopicFacts(topics.requests, bytes(16), topics.partitions, topics.request_max_bytes)
     return Surroundings(requests, {topics.replies: topics.partitions}, limits, "cooperative")
 

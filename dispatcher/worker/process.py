@@ -8,7 +8,7 @@ import random
 import resource
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -64,22 +64,39 @@ class Surroundings:
 def survey(settings: Settings) -> Surroundings:
     """Ask the broker about topics and group protocol. Raises BrokerError or ConfigError where a worker could not keep its promises."""
     topics = settings.topics
+    ours = (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.control, topics.workers)
     cluster = admin.connect(settings, FACTS_TIMEOUT_S)
-    found = admin.facts_of(cluster, {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics})
-    missing = {topics.requests, topics.replies, topics.dead_letters, *topics.reply_topics} - set(found)
+    found = admin.facts_of(cluster, {*ours, *topics.reply_topics})
+    missing = {*ours, *topics.reply_topics} - set(found)
     if missing:
         raise ConfigError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
     requests = found[topics.requests]
-    for name in (topics.replies, topics.dead_letters):
-        if found[name].partitions != requests.partitions:
-            hint = "replies and dead letters go to the request's partition number: make the counts equal"
-            raise ConfigError(f"{name} has {found[name].partitions} partitions and {topics.requests} has {requests.partitions}", hint)
+    _refuse_counts(
+        requests,
+        [found[name] for name in (topics.replies, topics.dead_letters, topics.parked)],
+        [found[name] for name in (topics.control, topics.workers)],
+    )
+    closed = [name for name in ours if name != topics.requests and not found[name].is_writable]
+    if closed:
+        raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
     protocol = settings.worker.protocol
     if protocol == "auto":
         protocol = "consumer" if clients.kip848_session_timeout(cluster.client) is not None else "cooperative"
-    written = {topics.replies, topics.dead_letters, *topics.reply_topics}
+    written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
     return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol)
+
+
+def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:
+    """Refuse topics whose partitions do not answer to those of the requests, or that have to be one log and are several."""
+    for topic in beside:
+        if topic.partitions != requests.partitions:
+            hint = "its records go to the request's partition number: make the counts equal"
+            raise ConfigError(f"{topic.name} has {topic.partitions} partitions and {requests.name} has {requests.partitions}", hint)
+    for topic in single:
+        if topic.partitions != 1:
+            hint = "delete it, and run `dispatcher topics init`"
+            raise ConfigError(f"{topic.name} has {topic.partitions} partitions, and its order needs a single one", hint)
 
 
 def allow_files(inflight_max: int) -> None:

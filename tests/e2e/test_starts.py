@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import connect, create_missing
+from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
 from dispatcher.adapters.local_broker.process import free_port
+from dispatcher.errors import ConfigError
+from dispatcher.worker.process import survey
+from tests.e2e import operator
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -33,6 +37,16 @@ def test_without_topics(settings: SettingsFactory, tmp_path: Path) -> None:
         words = _refused(set_up.worker(), MISSING)
         assert set_up.settings.topics.requests in words
         assert "dispatcher topics init" in words
+
+
+@pytest.mark.parametrize("wrong", ["parked", "control"])
+def test_with_topics_that_do_not_fit_together(settings: SettingsFactory, prefix: str, wrong: str) -> None:
+    """Parked requests lie beside their partition; commands have one order: a worker does not start on anything else, and names it."""
+    made = settings(partitions=1)
+    operator.grow(operator.connected(made), f"{prefix}.{wrong}", 2)
+    eventually(lambda: facts_of(connect(made, 30), [f"{prefix}.{wrong}"])[f"{prefix}.{wrong}"].partitions == 2)
+    with pytest.raises(ConfigError, match=rf"{prefix}\.{wrong} has 2 partitions"):
+        survey(made)
 
 
 def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.e2e.conftest import Run
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
+NAMES = ("requests", "replies", "dlq", "parked", "control", "workers")
+
 
 def positions(settings: Settings) -> dict[int, tuple[int, str | None]]:
     """Read what the group has committed: offset and metadata by partition."""
@@ -51,20 +53,24 @@ def without_starts(factory: SettingsFactory, group: str, partitions: int = 3) ->
 
 
 def test_init_creates_what_check_wants(settings: SettingsFactory, prefix: str) -> None:
-    """Three topics with sizes and retention of the settings, equal partition counts, and a start position for each partition."""
+    """Each topic with its size and policy, those that answer to a request's partition with as many, and a start position for each."""
     made = settings(partitions=4, init=False)
-    assert [d.found for d in check_topics(made)] == ["missing"] * 3
+    assert [d.found for d in check_topics(made)] == ["missing"] * len(NAMES)
     report = init_topics(made)
-    assert (f"{prefix}.requests", f"{prefix}.replies", f"{prefix}.dlq") == report.created
+    assert tuple(f"{prefix}.{name}" for name in NAMES) == report.created
     assert report.started == {0: 0, 1: 0, 2: 0, 3: 0}
     assert check_topics(made) == []
     assert positions(made) == dict.fromkeys(range(4), (0, None))
-    found = facts(clients.admin(made), [f"{prefix}.requests", f"{prefix}.replies", f"{prefix}.none"], 10)
-    assert {name: (f.partitions, f.max_message_bytes) for name, f in found.items()} == {
-        f"{prefix}.requests": (4, MIB),
-        f"{prefix}.replies": (4, 8 * MIB),
+    found = facts(clients.admin(made), [*report.created, f"{prefix}.none"], 10)
+    assert {name.removeprefix(f"{prefix}."): (f.partitions, f.max_message_bytes) for name, f in found.items()} == {
+        "requests": (4, MIB),
+        "replies": (4, 8 * MIB),
+        "dlq": (4, 8 * MIB),
+        "parked": (4, made.topics.parked_max_bytes),
+        "control": (1, MIB),
+        "workers": (1, MIB),
     }
-    assert len({f.topic_id for f in found.values()}) == 2
+    assert len({f.topic_id for f in found.values()}) == len(NAMES)
     assert all(len(f.topic_id) == 16 for f in found.values())
 
 
@@ -81,7 +87,7 @@ def test_init_again_changes_nothing(settings: SettingsFactory, prefix: str) -> N
 
 def test_differences_are_listed_and_not_mended(settings: SettingsFactory, prefix: str) -> None:
     """What an existing topic has otherwise is told, one line each; `init` alters nothing."""
-    settings(partitions=2)
+    made = settings(partitions=2)
     other = settings(partitions=3, init=False, topics={"request_max_bytes": 2 * MIB, "reply_retention_days": 1})
     expected = {
         Difference(f"{prefix}.requests", "partitions", "2", "3"),
@@ -89,6 +95,8 @@ def test_differences_are_listed_and_not_mended(settings: SettingsFactory, prefix
         Difference(f"{prefix}.replies", "partitions", "2", "3"),
         Difference(f"{prefix}.replies", "retention.ms", "604800000", "86400000"),
         Difference(f"{prefix}.dlq", "partitions", "2", "3"),
+        Difference(f"{prefix}.parked", "partitions", "2", "3"),
+        Difference(f"{prefix}.parked", "max.message.bytes", str(made.topics.parked_max_bytes), str(other.topics.parked_max_bytes)),
     }
     assert set(check_topics(other)) == expected
     assert set(init_topics(other).differences) == expected
@@ -167,9 +175,7 @@ def test_commands_print_data_and_end_with_their_code(kafka: str, prefix: str, se
     assert (made.returncode, made.stderr) == (0, "")
     rows = [json.loads(line) for line in made.stdout.splitlines()]
     assert rows == [
-        {"topic": f"{prefix}.requests", "created": True},
-        {"topic": f"{prefix}.replies", "created": True},
-        {"topic": f"{prefix}.dlq", "created": True},
+        *({"topic": f"{prefix}.{name}", "created": True} for name in NAMES),
         {"group": prefix, "started": {"0": 0, "1": 0, "2": 0}, "active": False},
     ]
     fine = run("topics", "check", "-b", kafka, env=env)
@@ -251,7 +257,7 @@ def test_a_missing_right_is_called_so(guarded: str) -> None:
 def test_the_right_password_works(guarded: str) -> None:
     """Plain librdkafka properties are all that a login needs."""
     made = login(guarded, "admin", PASSWORD)
-    assert len(init_topics(made).created) == 3
+    assert len(init_topics(made).created) == len(NAMES)
     assert check_topics(made) == []
     assert clients.kip848_session_timeout(clients.admin(made)) == 6
     assert clients.kip848_session_timeout(clients.admin(login(guarded, "agent", f"agent-{PASSWORD}"))) is None

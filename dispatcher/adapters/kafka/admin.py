@@ -20,14 +20,12 @@ from confluent_kafka.cimpl import NewTopic
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
+from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 
 _Answer = TypeVar("_Answer")
 
-DAY_MS = 86_400_000
-# From so many replicas on, one of them may be down: an acknowledgement must then mean two copies, or a crash loses acknowledged records.
-_REPLICAS_FOR_TWO_COPIES = 3
 # A created topic takes some milliseconds to reach every broker's view, and the first commit of a cluster creates its offsets topic.
 _POLL_S = 0.05
 _POLL_MAX_S = 1.0
@@ -172,34 +170,15 @@ def configuration(cluster: Cluster, name: str) -> dict[str, str]:
     return {key: str(entry.value) for key, entry in entries.items() if entry.value is not None}
 
 
-def wanted(settings: Settings) -> dict[str, dict[str, str]]:
-    """Say how each topic should be configured (SURFACE: sizes and retention; delete, since a log keeps every record)."""
-    topics = settings.topics
-    plan = {
-        topics.requests: (topics.request_max_bytes, topics.request_retention_days),
-        topics.replies: (topics.reply_max_bytes, topics.reply_retention_days),
-        topics.dead_letters: (topics.dead_letter_max_bytes, topics.dead_letter_retention_days),
-    }
-    return {
-        name: {
-            "cleanup.policy": "delete",
-            "max.message.bytes": str(size),
-            "retention.ms": str(round(days * DAY_MS)),
-            "min.insync.replicas": "2" if topics.replication_factor >= _REPLICAS_FOR_TWO_COPIES else "1",
-        }
-        for name, (size, days) in plan.items()
-    }
-
-
 def create_missing(cluster: Cluster, settings: Settings) -> tuple[str, ...]:
     """Create the topics that do not exist, wait until the cluster shows them, and name them."""
-    configs = wanted(settings)
-    existing = facts_of(cluster, configs)
-    missing = [name for name in configs if name not in existing]
+    wanted = plans(settings)
+    existing = facts_of(cluster, wanted)
+    missing = [name for name in wanted if name not in existing]
     if not missing:
         return ()
-    shape = settings.topics
-    new = [NewTopic(n, num_partitions=shape.partitions, replication_factor=shape.replication_factor, config=configs[n]) for n in missing]
+    replicas = settings.topics.replication_factor
+    new = [NewTopic(n, wanted[n].partitions, replicas, config=dict(wanted[n].configuration)) for n in missing]
     for name, future in cluster.client.create_topics(new, request_timeout=cluster.timeout_s).items():
         try:
             future.result(timeout=cluster.timeout_s + 1)
@@ -233,16 +212,16 @@ def _await_visible(cluster: Cluster, names: list[str]) -> None:
 
 def differences(cluster: Cluster, settings: Settings) -> list[Difference]:
     """Compare the topics with the settings: missing ones, partition counts, sizes, retention, policy."""
-    configs = wanted(settings)
-    existing = facts_of(cluster, configs)
+    wanted = plans(settings)
+    existing = facts_of(cluster, wanted)
     found: list[Difference] = []
-    for name, config in configs.items():
+    for name, plan in wanted.items():
         if name not in existing:
             found.append(Difference(name, "topic", "missing", "exists"))
             continue
-        if existing[name].partitions != settings.topics.partitions:
-            found.append(Difference(name, "partitions", str(existing[name].partitions), str(settings.topics.partitions)))
-        found += _configured(name, configuration(cluster, name), config)
+        if existing[name].partitions != plan.partitions:
+            found.append(Difference(name, "partitions", str(existing[name].partitions), str(plan.partitions)))
+        found += _configured(name, configuration(cluster, name), plan.configuration)
     return found
 
 

@@ -70,7 +70,7 @@ def producer(
     that are written, where it is known better than by the settings.
     """
     limits = settings.topics
-    largest = max(limits.request_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)
+    largest = max(limits.parked_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)  # parked ones are larger than requests
     smallest = min(limits.request_max_bytes, limits.reply_max_bytes, limits.dead_letter_max_bytes)
     guarantees: Properties = {
         "enable.idempotence": True,

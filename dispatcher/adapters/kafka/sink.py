@@ -198,8 +198,9 @@ class Sink:
         if self._admin is None:
             self._admin = clients.admin(self._settings, logger=self._logger)
         topics = self._settings.topics
+        written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
         try:
-            found = admin.facts(self._admin, {topics.replies, topics.dead_letters, *topics.reply_topics}, STEP_S)
+            found = admin.facts(self._admin, written, STEP_S)
         except BrokerError:
             return None
         self._limits = {name: fact.max_message_bytes for name, fact in found.items() if fact.is_writable}

@@ -16,6 +16,7 @@ from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create
 from dispatcher.adapters.kafka.faults import error_of
 from dispatcher.adapters.kafka.group import PAUSE_S, committed_positions, outsider
 from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
+from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
@@ -46,7 +47,7 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | Non
     created = create_missing(cluster, settings)
     found = tuple(differences(cluster, settings))
     topics = settings.topics
-    existing = tuple(name for name in (topics.requests, topics.replies, topics.dead_letters) if name not in created)
+    existing = tuple(name for name in plans(settings) if name not in created)
     missing, total = missing_starts(cluster, settings)
     active = group_active(cluster, settings.worker.group)
     if not missing:
