@@ -5,8 +5,8 @@ Format, version 2: base64 of magic `dsp`, the version (1 byte), the topic's id (
 stop of the one before (the first: behind the position), and its length. Offsets below the position and in the ranges are never executed
 again. Version 1, of before there were lanes per key, ends after the transaction number.
 
-Kafka takes at most 4,096 bytes (`offset.metadata.max.bytes`), and a larger text would abort the transaction: ranges that do not fit are
-left out, the highest first, and what is in them may be called again after a crash. Anything else that is found there is another tool's.
+Kafka takes at most 4,096 bytes (`offset.metadata.max.bytes`), of which the client library sends one behind the text, and a larger one
+would abort the transaction: ranges that do not fit are left out, the highest first, and what is in them may be called again after a crash. Anything else that is found there is another tool's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-METADATA_MAX = 4096
+METADATA_MAX = 4095
 _HEAD = struct.Struct(">3sB16sQQ")
 _BODY = struct.Struct(">QI")
 _MAGIC, _VERSION = b"dsp", 2

@@ -42,6 +42,12 @@ def test_ranges_are_read_back_as_far_as_they_fit(position: int, drawn: list[tupl
     assert len(ranges) == len(note.settled) or len(text) > METADATA_MAX - 20
 
 
+def test_a_full_text_is_one_that_kafka_takes() -> None:
+    """Of 4,096 bytes one is the zero that the client library sends behind it (tests/sim/contract/test_transactions.py shows it)."""
+    text = CommitNote(TOPIC, 1, 2, 100, tuple((n, n + 1) for n in range(101, 9001, 2))).encode()
+    assert 4092 == len(text)
+
+
 def test_a_thousand_gaps_of_one_record_fit() -> None:
     """The bound at which a partition starts nothing above its mark (`MAP_MAX_RANGES`) is met by a text that is whole."""
     ranges = tuple((n, n + 1) for n in range(101, 3001, 2))
