@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dispatcher.core.outcome import Owner
+from dispatcher.core.parked import Entry
 
 Post = Callable[..., None]
 """Run a function with arguments on the event loop, from any thread."""
@@ -83,3 +84,25 @@ class Barrier:
     """Poller to publisher: answer once no publication names these assignments."""
 
     answer: SimpleQueue[str] = field(default_factory=SimpleQueue)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Engine to restorer: which requests of this partition are parked? Answered by `restored`, once."""
+
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Engine to restorer: the parked requests themselves, all of this partition. Answered by `fetched`, once, in this order."""
+
+    owner: Owner
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Engine to restorer: this assignment is over. What it asked for is answered or not; nobody waits."""
+
+    owner: Owner
