@@ -24,7 +24,7 @@ from dispatcher.settings import Settings, UpstreamSettings
 KEY_MAX_BYTES = 1024
 # Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
 UNBUILT = frozenset({"agent", "class", "priority", "deadline", "expected_version"})
-UNBUILT_VALUES = {"repeat": "never", "after_failure": "halt_key", "stream": True}
+UNBUILT_VALUES = {"repeat": "never", "stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
     {"authorization", "cookie", "host", "connection", "content-length", "expect", "idempotency-key", "keep-alive", "te", "trailer"}
@@ -66,7 +66,10 @@ class RequestBody(BaseModel):
     timeout_s: Annotated[float | None, Field(gt=0, description="whole call, seconds; at most the upstream's call_timeout_s")] = None
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None
     repeat: Annotated[Literal["allowed"], Field(description="a crash may repeat the call")] = "allowed"
-    after_failure: Annotated[Literal["continue"], Field(description="the lane goes on after a dead letter")] = "continue"
+    after_failure: Annotated[
+        Literal["continue", "halt_key"],
+        Field(description="after a dead letter the lane goes on, or its key waits until somebody resumes or skips"),
+    ] = "continue"
     stream: Annotated[Literal[False], BeforeValidator(_boolean), Field(description="the reply comes whole")] = False
     metadata: Annotated[Any, Field(description="opaque, echoed in the reply")] = None
 
@@ -80,6 +83,7 @@ class Request:
     call: Call
     attempts_max: int
     metadata: bytes | None = None  # JSON, as it was written
+    halts_key: bool = False  # a failure holds the key until somebody resumes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ class Decoder:
             credential=credential,
             timeout_s=body.timeout_s or upstream.call_timeout_s,
         )
-        return Request(record, envelope, call, body.attempts_max or upstream.attempts_max, written.get("metadata"))
+        attempts_max = body.attempts_max or upstream.attempts_max
+        return Request(record, envelope, call, attempts_max, written.get("metadata"), body.after_failure == "halt_key")
 
     def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
         """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""

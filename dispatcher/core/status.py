@@ -27,5 +27,6 @@ class Reason(StrEnum):
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     TOO_LARGE = "too_large"
+    HALTED_KEY = "halted_key"  # more than may wait stood behind a halted key
     REPLY_TOPIC_FORBIDDEN = "reply_topic_forbidden"
     REPLY_TOO_LARGE = "reply_too_large"  # the call succeeded: an `error` reply, no dead letter

@@ -137,6 +137,7 @@ MALFORMED: dict[str, Record] = {
     "attempts are huge": raw('"attempts_max":' + "9" * 4000),
     "stream is a number": record(value(stream=0)),
     "repeat is another word": record(value(repeat="sometimes")),
+    "after_failure is another word": record(value(after_failure="halt")),
     "two bodies": record(value(body=1, body_base64="AAEC")),
     "not base64": record(value(body_base64="AB=C")),
     "base64 with a line end": record(value(body_base64="AAEC\n")),
@@ -176,7 +177,6 @@ REFUSED: list[tuple[Record, Reason]] = [
     (record(value(deadline=None)), Reason.UNSUPPORTED_FIELD),
     (record(value(expected_version=3)), Reason.UNSUPPORTED_FIELD),
     (record(value(repeat="never")), Reason.UNSUPPORTED_FIELD),
-    (record(value(after_failure="halt_key")), Reason.UNSUPPORTED_FIELD),
     (record(value(stream=True)), Reason.UNSUPPORTED_FIELD),
     (record(value(urgency=1, stream=True)), Reason.UNSUPPORTED_FIELD),
     (record(b'{"upstream":"opnai"}'), Reason.UNKNOWN_UPSTREAM),
@@ -313,6 +313,12 @@ def test_the_call_is_what_was_asked_for() -> None:
     assert ("Accept", "a") in call.headers
     plain = request(record(), DECODER)
     assert ("POST", "/", 60.0, 3) == (plain.call.method, plain.call.path, plain.call.timeout_s, plain.attempts_max)
+
+
+@pytest.mark.parametrize(("given", "halts"), [({}, False), ({"after_failure": "continue"}, False), ({"after_failure": "halt_key"}, True)])
+def test_a_request_says_what_a_failure_does_to_its_key(given: dict[str, str], halts: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Without a word the lane goes on."""
+    assert halts is request(record(value(**given)), DECODER).halts_key
 
 
 def test_the_request_id_is_the_idempotency_key() -> None:

@@ -32,6 +32,7 @@ REQUESTS: list[dict[str, Any]] = [
     },
     {"upstream": "crm", "method": "GET", "path": "/v1/x", "body": None, "body_base64": None, "timeout_s": 0.5},
     {"upstream": "crm", "body_base64": "AAEC"},
+    {"upstream": "crm", "after_failure": "halt_key"},
     {"upstream": "crm", "body": None, "body_base64": "AAEC"},
 ]
 # Refused by the model's types.
@@ -47,6 +48,7 @@ BAD_REQUESTS: list[dict[str, Any]] = [
     {"upstream": "openai", "attempts_max": 0},
     {"upstream": "openai", "attempts_max": "3"},
     {"upstream": "openai", "repeat": "never"},
+    {"upstream": "openai", "after_failure": "stop"},
     {"upstream": "openai", "stream": True},
     {"upstream": "openai", "deadline": "2026-11-29T10:00:00Z"},
 ]
