@@ -6,7 +6,8 @@ stop of the one before (the first: behind the position), and its length. Offsets
 again. Version 1, of before there were lanes per key, ends after the transaction number.
 
 Kafka takes at most 4,096 bytes (`offset.metadata.max.bytes`), of which the client library sends one behind the text, and a larger one
-would abort the transaction: ranges that do not fit are left out, the highest first, and what is in them may be called again after a crash. Anything else that is found there is another tool's.
+would abort the transaction: ranges that do not fit are left out, the highest first, and what is in them may be called again after a
+crash. Anything else that is found there is another tool's.
 """
 
 from __future__ import annotations
