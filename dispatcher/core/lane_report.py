@@ -106,7 +106,7 @@ def encode(report: WorkerReport) -> bytes:
 
 
 def decode(content: bytes | None) -> WorkerReport | None:
-    """The report in a record of the workers topic; None for a tombstone and for what is not ours. Fields of later versions are passed over."""
+    """The report in a record of the workers topic; None for a tombstone and for what is not ours. What later versions add is ignored."""
     if content is None:
         return None
     try:
