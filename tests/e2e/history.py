@@ -29,7 +29,23 @@ from dispatcher.core.record import Record
 from dispatcher.settings import Settings
 from tests.e2e import operator
 from tests.e2e.stage import Stage, Worker, header, stage
-from tests.guarantees.events import CallEnded, CallStarted, Committed, Ended, Event, LetterVisible, Lost, ReplyVisible, Submitted, Withheld
+from tests.guarantees.events import (
+    CallEnded,
+    CallStarted,
+    Committed,
+    Ended,
+    Event,
+    Halted,
+    Held,
+    LetterVisible,
+    Lost,
+    Parked,
+    Released,
+    ReplyVisible,
+    Submitted,
+    Unparked,
+    Withheld,
+)
 from tests.guarantees.judges import judged
 from tests.topics import SettingsFactory
 
@@ -45,20 +61,25 @@ Told = tuple[float, int, Event]  # seconds since 1970; which comes first of what
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One committed position, as the broker wrote it down; `epoch` is from the words beside it, None where they are not a worker's."""
+    """One committed position, as the broker wrote it down; `epoch` is from the words beside it, None where they are not a worker's.
+
+    `settled`: half-open ranges above the position.
+    """
 
     at: float
     partition: int
     position: int
     epoch: int | None
+    settled: tuple[tuple[int, int], ...] = ()
 
 
 @contextmanager
 def judged_stage(factory: SettingsFactory, folder: Path, **options: Any) -> Iterator[Stage]:
-    """Set a stage whose history can be judged: at least once, replies and letters bear the broker's time."""
+    """Set a stage whose history can be judged: at least once, replies, letters and what is parked bear the broker's time."""
     with stage(factory, folder, **options) as set_up:
         if set_up.settings.worker.publishing == "at_least_once":
-            for topic in (set_up.settings.topics.replies, set_up.settings.topics.dead_letters):
+            topics = set_up.settings.topics
+            for topic in (topics.replies, topics.dead_letters, topics.parked):
                 operator.configure(set_up.settings, topic, {"message.timestamp.type": "LogAppendTime"})
         yield set_up
 
@@ -69,7 +90,8 @@ def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker
     Beyond what the guarantees say of positions: no owner commits any more once a later one has.
     """
     done = commits(set_up.settings)
-    found = judged(set_up.settings.worker.publishing, list(history(set_up, workers, withheld, done)))
+    worker = set_up.settings.worker
+    found = judged(worker.publishing, list(history(set_up, workers, withheld, done)), ordering=worker.ordering)
     assert not found, found
     for partition in range(set_up.settings.topics.partitions):
         epochs = [commit.epoch for commit in done if commit.partition == partition and commit.epoch is not None]
@@ -81,14 +103,16 @@ def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker]
     """Tell what happened, in order, with the log's ends behind it."""
     topics = set_up.settings.topics
     told: list[Told] = [told for worker in withheld for told in _withheld(worker)]
-    told += [(0.0, 0, Submitted(record.partition, record.offset)) for record in whole(set_up.settings, topics.requests)]
+    requests = {(record.partition, record.offset): record for record in whole(set_up.settings, topics.requests)}
+    told += [(0.0, 0, Submitted(partition, offset, _key(record))) for (partition, offset), record in requests.items()]
     told += _visible(whole(set_up.settings, topics.replies))
-    told += [_letter(record) for record in whole(set_up.settings, topics.dead_letters)]
-    # Behind the replies of its millisecond.
-    told += [(commit.at, 3, Committed(commit.partition, commit.position)) for commit in done]
+    told += _letters(whole(set_up.settings, topics.dead_letters), requests)
+    told += _aside(set_up.settings)
+    # Behind the replies of its millisecond, and what was parked with it.
+    told += [(c.at, 3, Committed(c.partition, c.position, c.settled, -1 if c.epoch is None else c.epoch)) for c in done]
     lives = _lives(workers)
     told += _losses(lives)
-    told += _calls(set_up, {(partition, epoch): worker.name for _, partition, epoch, worker in lives})
+    told += _calls(set_up, {(partition, epoch): worker.name for _, partition, epoch, worker in lives}, requests)
     yield from (event for _, _, event in sorted(told, key=lambda entry: entry[:2]))
     yield from (Ended(partition, end) for partition, end in set_up.positions()[1].items())
 
@@ -115,7 +139,9 @@ def commits(settings: Settings) -> list[Commit]:
         position, words = _committed(record.value)
         # confluent-kafka sends the zero behind a C string as a part of it, and hides it where it reads one.
         note = decode(words.rstrip("\0"), topic_id)
-        found.append(Commit((record.timestamp_ms or 0) / 1000, partition, position, None if note is None else note.epoch))
+        at_s = (record.timestamp_ms or 0) / 1000
+        settled = () if note is None else note.settled_at(position)
+        found.append(Commit(at_s, partition, position, None if note is None else note.epoch, settled))
     return found
 
 
@@ -173,10 +199,28 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
         yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), dead, called)
 
 
-def _letter(record: Record) -> Told:
+def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:
+    """Tell of dead letters, and of what they halt."""
     prefix = "__dispatcher.errors."
-    event = LetterVisible(int(header(record, f"{prefix}partition")), int(header(record, f"{prefix}offset")))
-    return (record.timestamp_ms or 0) / 1000, 2, event
+    for record in records:
+        place = int(header(record, f"{prefix}partition")), int(header(record, f"{prefix}offset"))
+        at = _time(record)
+        yield at, 2, LetterVisible(*place)
+        if (request := requests.get(place)) is not None and b'"halt_key"' in (request.value or b""):
+            yield at, 2, Halted(*place, _key(request))
+
+
+def _aside(settings: Settings) -> Iterator[Told]:
+    """Tell of what was parked and held."""
+    for record in whole(settings, settings.topics.parked):
+        _, partition, offset = _key(record).split("/")
+        # A tombstone counts behind the reply that it was published with.
+        if record.value is None:
+            yield _time(record), 3, Unparked(int(partition), int(offset))
+        else:
+            yield _time(record), 2, Parked(int(partition), int(offset))
+    for record in whole(settings, settings.topics.control):
+        yield _time(record), 0, Released(_key(record)) if record.value is None else Held(_key(record))
 
 
 def _withheld(worker: Worker) -> Iterator[Told]:
@@ -208,14 +252,23 @@ def _losses(lives: list[Life]) -> Iterator[Told]:
             yield since, 0, Lost(before[3].name, before[2])
 
 
-def _calls(set_up: Stage, owners: dict[tuple[int, int], str]) -> Iterator[Told]:
+def _calls(set_up: Stage, owners: dict[tuple[int, int], str], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:
     wall = time.time() - time.monotonic()
     for call in set_up.calls():
-        partition, epoch, number = call["partition"], call["epoch"], call["call"]
-        started = CallStarted(number, partition, call["offset"], epoch, owners[partition, epoch], call["attempt"])
+        partition, offset, epoch, number = call["partition"], call["offset"], call["epoch"], call["call"]
+        key = _key(requests[partition, offset])
+        started = CallStarted(number, partition, offset, epoch, owners[partition, epoch], call["attempt"], key)
         yield wall + call["t_s"], 1, started
         if "end_s" in call:
             yield wall + call["end_s"], 0, CallEnded(number)
+
+
+def _time(record: Record) -> float:
+    return (record.timestamp_ms or 0) / 1000
+
+
+def _key(record: Record) -> str:
+    return (record.key or b"").decode(errors="replace")
 
 
 def _at(event: dict[str, str]) -> float:

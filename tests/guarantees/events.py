@@ -1,4 +1,8 @@
-"""What happens to requests, as whoever watches a world tells it: a simulated one, or a real broker and callee."""
+"""What happens to requests, as whoever watches a world tells it: a simulated one, or a real broker and callee.
+
+`key` is the lane key of a request; whether it makes a lane of its own is the judges' business. A `target` is what the operator may hold,
+named as on the control topic: `key:<lane key>` or `partition:<number>`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,15 @@ class Submitted:
 
     partition: int
     offset: int
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Retention has removed the requests of the partition before that offset: those without a commit are executed by nobody."""
+
+    partition: int
+    before: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +36,7 @@ class CallStarted:
     epoch: int
     worker: str = ""
     attempt: int = 1
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +70,57 @@ class LetterVisible:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The group's position in the partition is now `position`, the next offset to read."""
+    """The group's position in the partition is now `position`, the next offset to read.
+
+    `settled`: half-open ranges of offsets above it that the words beside it call settled. `epoch`: of the assignment that made the
+    commit, -1 where it is not known.
+    """
 
     partition: int
     position: int
+    settled: tuple[tuple[int, int], ...] = ()
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """The request stands on the parked topic for good, to be executed from there."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unparked:
+    """The parked request is no more: its tombstone stands for good. Told behind the reply that was published with it."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The worker has read that `target` is to start nothing. Without a worker: so it stands on the control topic, for all to read."""
+
+    target: str
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The worker has read that `target` may start again. Without a worker: so it stands on the control topic, for all to read."""
+
+    target: str
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """The request has ended in a dead letter that holds its key, from the end of its last call on, until somebody resumes it."""
+
+    partition: int
+    offset: int
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +174,17 @@ class Unreadable:
 
 Event = (
     Submitted
+    | Removed
     | CallStarted
     | CallEnded
     | ReplyVisible
     | LetterVisible
     | Committed
+    | Parked
+    | Unparked
+    | Held
+    | Released
+    | Halted
     | Lost
     | HandedOver
     | Withheld

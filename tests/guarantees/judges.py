@@ -5,11 +5,11 @@ Positions are (partition, offset) of the request log. `see` is called in the ord
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from dispatcher.sample_upstream.history import LaneHistory
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -18,13 +18,19 @@ from tests.guarantees.events import (
     Ended,
     Event,
     HandedOver,
+    Held,
     LetterVisible,
     Lost,
+    Parked,
+    Released,
+    Removed,
     ReplyVisible,
     Submitted,
+    Unparked,
     Unreadable,
     Withheld,
 )
+from tests.guarantees.lanes import HeldStartsNothing, OneAtATime, Order
 
 Position = tuple[int, int]
 
@@ -39,178 +45,58 @@ class Judge(Protocol):
         """Say what was broken, one sentence each."""
 
 
-class Order:
-    """Calls of a lane start in log order, retries included; replies of calls stand in their topic in that order.
-
-    The lane is the partition. A new epoch may begin again at a committed position; what the lost worker of an older epoch still starts
-    has to be in order among itself.
-
-    >>> def starts(*offsets):
-    ...     order, epoch, last = Order(), 1, 0
-    ...     for call, offset in enumerate(offsets):
-    ...         epoch, last = epoch + (offset < last), offset
-    ...         order.see(CallStarted(call, 0, offset, epoch))
-    ...     return order.findings()
-    >>> starts(1, 2, 1, 2, 3)
-    []
-    >>> starts(1, 3, 2)
-    ['partition 0: offset 3 of an earlier epoch was never started again']
-    >>> one_epoch = Order()
-    >>> for call, offset in enumerate((1, 3, 2)):
-    ...     one_epoch.see(CallStarted(call, 0, offset, 1))
-    >>> one_epoch.findings()
-    ['partition 0: offset 2 started after offset 3 in epoch 1']
-
-    `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told.
-
-    >>> def replies(*offsets, **how):
-    ...     order = Order(**how)
-    ...     for place, offset in enumerate(offsets):
-    ...         order.see(ReplyVisible(0, offset, (0, place)))
-    ...     return order.findings()
-    >>> replies(1, 2, 4)
-    []
-    >>> replies(1, 3, 2)
-    ['partition 0: the reply to 3 stands before the one to 2']
-    >>> replies(1, 3, 2, resends_allowed=True)
-    []
-    """
-
-    def __init__(self, *, resends_allowed: bool = False) -> None:
-        self._resends_allowed = resends_allowed
-        self._lanes: dict[int, LaneHistory] = defaultdict(LaneHistory)
-        self._last: dict[tuple[int, int], int] = {}  # (partition, epoch) -> last offset started
-        self._replied: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # (partition, reply partition) -> (place, offset)
-        self._found: list[str] = []
-
-    def see(self, event: Event) -> None:
-        """Take in starts and replies."""
-        match event:
-            case CallStarted(partition=partition, offset=offset, epoch=epoch):
-                self._start(partition, offset, epoch)
-            case ReplyVisible(partition, offset, (reply_partition, place), called=True):
-                self._replied[partition, reply_partition].append((place, offset))
-            case _:
-                pass
-
-    def findings(self) -> list[str]:
-        """Say what overtook what, and what a new owner went back over and never did."""
-        owed = [
-            f"partition {partition}: offset {offset} of an earlier epoch was never started again"
-            for partition, lane in sorted(self._lanes.items())
-            for offset in lane.owed
-        ]
-        return self._found + owed + list(self._misplaced())
-
-    def _start(self, partition: int, offset: int, epoch: int) -> None:
-        lane = self._lanes[partition]
-        last = self._last.get((partition, epoch), -1)
-        self._last[partition, epoch] = offset
-        if epoch < lane.epoch:
-            # A lost worker that does not know it yet. Whether it may still live is for `OneAtATime` to say.
-            finding = f"offset {offset} started after offset {last} in epoch {epoch}" if offset < last else None
-        else:
-            finding = lane.start(epoch=epoch, offset=offset)
-        if finding is not None:
-            self._found.append(f"partition {partition}: {finding}")
-
-    def _misplaced(self) -> Iterator[str]:
-        for (partition, _), replied in sorted(self._replied.items()):
-            last = -1
-            for _, offset in () if self._resends_allowed else sorted(replied):
-                if offset < last:
-                    yield f"partition {partition}: the reply to {last} stands before the one to {offset}"
-                last = max(last, offset)
-
-
-class OneAtATime:
-    """At most one call of a lane is in flight, as the workers see it. The call in hand of a *lost* owner may overlap its successor's.
-
-    A loss excuses the epochs that it was about, and nothing that the same worker is given later.
-
-    >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a", 1), CallStarted(3, 0, 6, 2, "b")):
-    ...     judge.see(event)
-    >>> judge.findings()
-    []
-    >>> judge.see(CallStarted(4, 0, 7, 2, "b"))
-    >>> judge.findings()
-    ['partition 0: offset 7 (b, epoch 2) started while offset 6 (b, epoch 2) was in flight']
-    >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a", 1), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
-    ...     judge.see(event)
-    >>> judge.findings()
-    ['partition 0: offset 5 (b, epoch 4) started while offset 5 (a, epoch 3) was in flight']
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[int, CallStarted] = {}
-        self._lost: dict[str, int] = {}  # worker -> the highest epoch that its losses excuse
-        self._found: list[str] = []
-
-    def see(self, event: Event) -> None:
-        """Take in starts, ends and losses."""
-        match event:
-            case CallStarted():
-                self._start(event)
-            case CallEnded(call):
-                self._open.pop(call, None)
-            case Crashed(worker):
-                for call in [number for number, open_ in self._open.items() if open_.worker == worker]:
-                    del self._open[call]
-            case Lost(worker, epoch):
-                self._lost[worker] = max(self._lost.get(worker, 0), epoch)
-            case _:
-                pass
-
-    def findings(self) -> list[str]:
-        """Say which call began while which other one ran."""
-        return list(self._found)
-
-    def _start(self, event: CallStarted) -> None:
-        for other in self._open.values():
-            if other.partition == event.partition and not self._excused(other, event):
-                mine, theirs = (f"offset {e.offset} ({e.worker}, epoch {e.epoch})" for e in (event, other))
-                self._found.append(f"partition {event.partition}: {mine} started while {theirs} was in flight")
-        self._open[event.call] = event
-
-    def _excused(self, one: CallStarted, two: CallStarted) -> bool:
-        older = one if one.epoch < two.epoch else two
-        return one.epoch != two.epoch and one.worker != two.worker and older.epoch <= self._lost.get(older.worker, 0)
-
-
 class NothingLost:
     """Every request has a terminal reply in the end, and where the last one says that it is dead, there is a letter.
 
+    But for those that somebody still holds in the end, and those that retention removed.
+
     >>> judge = NothingLost()
-    >>> for event in (Submitted(0, 1), Submitted(0, 2), ReplyVisible(0, 2, dead=True)):
+    >>> for event in (Submitted(0, 1), Submitted(0, 2), ReplyVisible(0, 2, dead=True), Submitted(1, 3, "a")):
     ...     judge.see(event)
+    >>> for event in (Submitted(2, 4), Removed(2, 5)):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['(0, 1) has no reply', '(1, 3) has no reply', '(0, 2) is dead without a letter']
+    >>> judge.see(Held("key:a"))
     >>> judge.findings()
     ['(0, 1) has no reply', '(0, 2) is dead without a letter']
     """
 
     def __init__(self) -> None:
-        self._submitted: list[Position] = []
+        self._submitted: dict[Position, str] = {}
         self._is_dead: dict[Position, bool] = {}
         self._letters: set[Position] = set()
+        self._held: set[str] = set()
+        self._removed: dict[int, int] = {}
 
     def see(self, event: Event) -> None:
-        """Take in requests, replies and letters."""
+        """Take in requests, replies and letters, and what is held or removed."""
         match event:
-            case Submitted(partition, offset):
-                self._submitted.append((partition, offset))
+            case Submitted(partition, offset, key):
+                self._submitted[partition, offset] = key
             case ReplyVisible(partition, offset, dead=dead):
                 self._is_dead[partition, offset] = dead
             case LetterVisible(partition, offset):
                 self._letters.add((partition, offset))
+            case Removed(partition, before):
+                self._removed[partition] = before
+            case Held(target, ""):
+                self._held.add(target)
+            case Released(target, ""):
+                self._held.discard(target)
             case _:
                 pass
 
     def findings(self) -> list[str]:
         """Say what was lost."""
-        lost = [f"{position} has no reply" for position in self._submitted if position not in self._is_dead]
+        owed = {position: key for position, key in self._submitted.items() if position not in self._is_dead}
+        lost = [f"{position} has no reply" for position, key in owed.items() if not self._is_excused(position, key)]
         dead = sorted(position for position, is_dead in self._is_dead.items() if is_dead and position not in self._letters)
         return lost + [f"{position} is dead without a letter" for position in dead]
+
+    def _is_excused(self, position: Position, key: str) -> bool:
+        partition, offset = position
+        return offset < self._removed.get(partition, 0) or not self._held.isdisjoint({f"key:{key}", f"partition:{partition}"})
 
 
 class OneOutcome:
@@ -273,44 +159,57 @@ class OneOutcome:
 
 
 class CommitAfterAcknowledgement:
-    """A position is committed only with, or after, the replies (and letters) of all requests below it; and it never goes back.
+    """What a commit says is settled, by its position or above it, has its reply (and letter), or is parked. No position goes back.
+
+    And a parked request stays so until it has its reply.
 
     >>> judge = CommitAfterAcknowledgement()
-    >>> for event in (Submitted(0, 0), Submitted(0, 4), ReplyVisible(0, 0), Committed(0, 1), Committed(0, 4)):
+    >>> for event in (Submitted(0, 0), Submitted(0, 4), Submitted(0, 6), ReplyVisible(0, 0), Committed(0, 1), Committed(0, 4)):
+    ...     judge.see(event)
+    >>> for event in (Parked(0, 6), Committed(0, 4, ((6, 7),)), ReplyVisible(0, 6), Unparked(0, 6)):
     ...     judge.see(event)
     >>> judge.findings()
     []
-    >>> for event in (Committed(0, 5), Committed(0, 1), Submitted(0, 7), ReplyVisible(0, 7, dead=True), Committed(0, 8)):
+    >>> for event in (Committed(0, 5), Committed(0, 1), Submitted(0, 7), ReplyVisible(0, 7, dead=True), Committed(0, 1, ((7, 8),))):
+    ...     judge.see(event)
+    >>> for event in (Submitted(1, 0), Parked(1, 0), Committed(1, 1), Unparked(1, 0)):
     ...     judge.see(event)
     >>> for finding in judge.findings():
     ...     print(finding)
     partition 0: position 5 was committed before the reply to offset 4
     partition 0: the position went back from 5 to 1
-    partition 0: position 8 was committed before the letter of offset 7
+    partition 0: position 1 was committed, with what is settled above it, before the letter of offset 7
+    partition 1: offset 0 was parked and committed, and is parked no more, before the reply to it
     """
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[int, str]] = defaultdict(dict)  # what is missing, per partition and offset
         self._letters: set[Position] = set()
+        self._parked: set[Position] = set()
+        self._relying: set[Position] = set()  # committed since they are parked
         self._position: dict[int, int] = {}
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
-        """Take in requests, replies, letters and commits."""
+        """Take in requests, replies, letters, commits and what is parked."""
         match event:
             case Submitted(partition, offset):
                 self._waiting[partition][offset] = "the reply to"
+            case Removed(partition, before):
+                for offset in [offset for offset in self._waiting[partition] if offset < before]:
+                    del self._waiting[partition][offset]
             case ReplyVisible(partition, offset, dead=dead):
-                if not dead or (partition, offset) in self._letters:
-                    self._waiting[partition].pop(offset, None)
-                elif offset in self._waiting[partition]:
-                    self._waiting[partition][offset] = "the letter of"
+                self._reply(partition, offset, dead=dead)
             case LetterVisible(partition, offset):
                 self._letters.add((partition, offset))
                 if self._waiting[partition].get(offset) == "the letter of":
                     del self._waiting[partition][offset]
-            case Committed(partition, position):
-                self._commit(partition, position)
+            case Parked(partition, offset):
+                self._parked.add((partition, offset))
+            case Unparked(partition, offset):
+                self._unpark(partition, offset)
+            case Committed():
+                self._commit(event)
             case _:
                 pass
 
@@ -318,14 +217,134 @@ class CommitAfterAcknowledgement:
         """Say which positions came too early, or went back."""
         return list(self._found)
 
-    def _commit(self, partition: int, position: int) -> None:
+    def _reply(self, partition: int, offset: int, *, dead: bool) -> None:
+        if not dead or (partition, offset) in self._letters:
+            self._waiting[partition].pop(offset, None)
+        elif offset in self._waiting[partition]:
+            self._waiting[partition][offset] = "the letter of"
+
+    def _unpark(self, partition: int, offset: int) -> None:
+        self._parked.discard((partition, offset))
+        if (partition, offset) in self._relying:
+            self._relying.discard((partition, offset))
+            if offset in self._waiting[partition]:
+                missing = self._waiting[partition].pop(offset).replace("reply to", "reply to it").replace("letter of", "letter of it")
+                self._found.append(
+                    f"partition {partition}: offset {offset} was parked and committed, and is parked no more, before {missing}"
+                )
+
+    def _commit(self, event: Committed) -> None:
+        partition, position = event.partition, event.position
         waiting = self._waiting[partition]
-        for offset in sorted(offset for offset in waiting if offset < position):
-            self._found.append(f"partition {partition}: position {position} was committed before {waiting.pop(offset)} offset {offset}")
+        due = [offset for offset in waiting if offset < position or any(start <= offset < stop for start, stop in event.settled)]
+        for offset in sorted(due):
+            if (partition, offset) in self._parked:
+                self._relying.add((partition, offset))
+                continue
+            how = ", with what is settled above it," if offset >= position else ""
+            self._found.append(
+                f"partition {partition}: position {position} was committed{how} before {waiting.pop(offset)} offset {offset}"
+            )
         before = self._position.get(partition, 0)
         if position < before:
             self._found.append(f"partition {partition}: the position went back from {before} to {position}")
         self._position[partition] = position
+
+
+class NothingAgain:
+    """What a commit says is settled, by its position or above it, is called by no later epoch, unless it is parked.
+
+    >>> judge = NothingAgain()
+    >>> for event in (Committed(0, 3, ((5, 7),), 1), CallStarted(1, 0, 4, 2), Committed(0, 3, (), 2), CallStarted(2, 0, 6, 1)):
+    ...     judge.see(event)
+    >>> for event in (Parked(0, 1), CallStarted(3, 0, 1, 2)):
+    ...     judge.see(event)
+    >>> judge.findings()
+    []
+    >>> for event in (CallStarted(4, 0, 6, 2), CallStarted(5, 0, 2, 2), Unparked(0, 1), CallStarted(6, 0, 1, 2)):
+    ...     judge.see(event)
+    >>> for finding in judge.findings():
+    ...     print(finding)
+    partition 0: offset 6 was called in epoch 2, and a commit of epoch 1 says that it is settled
+    partition 0: offset 2 was called in epoch 2, and a commit of epoch 1 says that it is settled
+    partition 0: offset 1 was called in epoch 2, and a commit of epoch 1 says that it is settled
+    """
+
+    def __init__(self) -> None:
+        self._positions: dict[int, list[tuple[int, int]]] = defaultdict(list)  # per partition, rising: position, epoch that committed it
+        self._above: dict[int, dict[int, int]] = defaultdict(dict)  # per partition: offset, first epoch that called it settled
+        self._stops: dict[int, dict[int, int]] = defaultdict(dict)  # per partition: start and stop of ranges that were taken in
+        self._parked: set[Position] = set()
+        self._found: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """Take in commits, calls and what is parked."""
+        match event:
+            case Committed():
+                self._commit(event)
+            case Parked(partition, offset):
+                self._parked.add((partition, offset))
+            case Unparked(partition, offset):
+                self._parked.discard((partition, offset))
+            case CallStarted(partition=partition, offset=offset, epoch=epoch) if (partition, offset) not in self._parked:
+                settled = self._settled(partition, offset)
+                if settled is not None and settled < epoch:
+                    which = f"offset {offset} was called in epoch {epoch}"
+                    self._found.append(f"partition {partition}: {which}, and a commit of epoch {settled} says that it is settled")
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say what was called although it was settled."""
+        return list(self._found)
+
+    def _commit(self, event: Committed) -> None:
+        positions = self._positions[event.partition]
+        if not positions or positions[-1][0] < event.position:
+            positions.append((event.position, event.epoch))
+        above, stops = self._above[event.partition], self._stops[event.partition]
+        for start, stop in event.settled:
+            for offset in range(max(start, stops.get(start, 0)), stop):
+                above.setdefault(offset, event.epoch)
+            stops[start] = stop
+
+    def _settled(self, partition: int, offset: int) -> int | None:
+        """Which epoch said first that it is settled."""
+        positions = self._positions[partition]
+        above, at = self._above[partition].get(offset), bisect_right(positions, (offset, 1 << 62))
+        below = positions[at][1] if at < len(positions) else None
+        return min((epoch for epoch in (above, below) if epoch is not None), default=None)
+
+
+class NothingLeftParked:
+    """In the end no request is still parked that has its reply.
+
+    >>> judge = NothingLeftParked()
+    >>> for event in (Parked(0, 1), Parked(0, 2), ReplyVisible(0, 1), Unparked(0, 1), ReplyVisible(0, 2), Parked(0, 3)):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['(0, 2) is still parked, and has its reply']
+    """
+
+    def __init__(self) -> None:
+        self._parked: set[Position] = set()
+        self._replied: set[Position] = set()
+
+    def see(self, event: Event) -> None:
+        """Take in replies and what is parked."""
+        match event:
+            case Parked(partition, offset):
+                self._parked.add((partition, offset))
+            case Unparked(partition, offset):
+                self._parked.discard((partition, offset))
+            case ReplyVisible(partition, offset):
+                self._replied.add((partition, offset))
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say what is left."""
+        return [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied)]
 
 
 class NothingStuck:
@@ -387,12 +406,20 @@ class NothingStuck:
             self._found.append(f"partition {partition}: the calls of {stuck} have not ended")
 
 
-def judges(publishing: str, handover_max_s: float = float("inf")) -> list[Judge]:
-    """All guarantees, as `worker.publishing` promises them."""
-    one_outcome = OneOutcome(repeats_allowed=publishing == "at_least_once")
-    stuck = NothingStuck(handover_max_s=handover_max_s)
-    order = Order(resends_allowed=publishing == "at_least_once")
-    return [order, OneAtATime(), NothingLost(), one_outcome, CommitAfterAcknowledgement(), stuck]
+def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: str = "partition") -> list[Judge]:
+    """All guarantees, as `worker.publishing` and `worker.ordering` promise them."""
+    by_key, is_weaker = ordering == "key", publishing == "at_least_once"
+    return [
+        Order(by_key=by_key, resends_allowed=is_weaker),
+        OneAtATime(by_key=by_key),
+        HeldStartsNothing(),
+        NothingLost(),
+        OneOutcome(repeats_allowed=is_weaker),
+        CommitAfterAcknowledgement(),
+        NothingAgain(),
+        NothingLeftParked(),
+        NothingStuck(handover_max_s=handover_max_s),
+    ]
 
 
 def findings(of: Iterable[Judge]) -> list[str]:
@@ -400,9 +427,9 @@ def findings(of: Iterable[Judge]) -> list[str]:
     return [f"{type(judge).__name__}: {finding}" for judge in of for finding in judge.findings()]
 
 
-def judged(publishing: str, events: Sequence[Event]) -> list[str]:
+def judged(publishing: str, events: Sequence[Event], *, ordering: str = "partition") -> list[str]:
     """What a finished history broke."""
-    all_ = judges(publishing)
+    all_ = judges(publishing, ordering=ordering)
     for event in events:
         for judge in all_:
             judge.see(event)

@@ -31,9 +31,10 @@ class Manners:
 class Callee:
     """One for all processes; `engine` is what a process calls by."""
 
-    def __init__(self, manners: Manners, tell: Callable[[Event], None]) -> None:
+    def __init__(self, manners: Manners, tell: Callable[[Event], None], key_of: Callable[[int, int], str] = lambda *_: "") -> None:
         self.manners = manners
         self.tell = tell
+        self._key_of = key_of
         self.quiet = False  # the faults are over: every call succeeds soon
         self._numbers = count(1)
 
@@ -46,7 +47,7 @@ class Callee:
         number = next(self._numbers)
         told = dict(call.headers)
         partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
-        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt))
+        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset)))
         return number
 
 

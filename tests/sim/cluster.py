@@ -11,8 +11,9 @@ from typing import TypeVar
 from confluent_kafka import KafkaError
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.core.commit_note import decode
 from dispatcher.core.record import Message, Record
-from tests.guarantees.events import Committed, Event, LetterVisible, Lost, ReplyVisible
+from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Parked, Released, ReplyVisible, Unparked
 from tests.sim.faults import Refused, abortable, plain, retriable
 from tests.sim.group import ClassicGroup, ConsumerGroup, Group
 from tests.sim.logs import Log
@@ -22,7 +23,11 @@ from tests.sim.schedule import Schedule
 from tests.sim.transactions import Transactions
 
 T = TypeVar("T")
-REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
+REQUESTS, REPLIES, DEAD_LETTERS, PARKED, CONTROL = "sim.requests", "sim.replies", "sim.dlq", "sim.parked", "sim.control"
+# The topics that are compacted.
+COMPACTED = (PARKED, CONTROL)
+TOPIC_ID = bytes(range(16))
+TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 # One way through the network: at most, usually, and for the few that are slow.
 WIRE_S, WIRE_SLOW_S = 0.004, 8.0
 # An answer that takes longer keeps a worker from what it promised to do in time.
@@ -51,8 +56,9 @@ class Cluster:
         self.chance = chance
         self.setup = setup
         self.tell = tell
-        topics = (REQUESTS, REPLIES, DEAD_LETTERS)
+        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED)
         self.logs = {(topic, n): Log(f"{topic}-{n}", n) for topic in topics for n in range(setup.partitions)}
+        self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
         self._epochs: Counter[str] = Counter()  # worker -> the highest under which it has had a partition
         self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
         self.positions = Positions(self._committed)
@@ -74,6 +80,12 @@ class Cluster:
         if message.topic == DEAD_LETTERS:
             prefix = "__dispatcher.errors."
             self.tell(LetterVisible(_number(headers[f"{prefix}partition"]), _number(headers[f"{prefix}offset"])))
+            return
+        if message.topic == PARKED:
+            self.tell((Unparked if message.value is None else Parked)(*_original(message.key)))
+            return
+        if message.topic == CONTROL:
+            self.tell((Released if message.value is None else Held)(_text(message.key)))
             return
         partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
         dead, called = headers["dispatcher-status"] == b"dead", headers["dispatcher-attempt"] != b"0"
@@ -101,9 +113,21 @@ class Cluster:
             return ConsumerGroup(*arguments)
         return ClassicGroup(*arguments, cooperative=setup.protocol == "cooperative")
 
-    def _committed(self, partition: int, position: int) -> None:
+    def key_of(self, partition: int, offset: int) -> str:
+        """Give the lane key of a request."""
+        content = self.request_log(partition).entries[offset].content
+        return "" if content is None else _text(content.key)
+
+    def compact(self) -> None:
+        """Remove what is superseded from the compacted topics, as far as readers of committed records get."""
+        for topic, n in self.logs:
+            if topic in COMPACTED:
+                self.logs[topic, n].compact()
+
+    def _committed(self, partition: int, position: int, text: str) -> None:
         assert position <= self.logs[REQUESTS, partition].end, f"position {position} lies beyond the end of partition {partition}"
-        self.tell(Committed(partition, position))
+        note = decode(text, TOPIC_ID)
+        self.tell(Committed(partition, position) if note is None else Committed(partition, position, note.settled_at(position), note.epoch))
 
     def _lost(self, worker: str) -> None:
         self._unaware.add(worker)
@@ -166,6 +190,16 @@ class Wire:
 
 def _number(text: bytes | None) -> int:
     return int(text or b"")
+
+
+def _original(key: bytes | None) -> tuple[int, int]:
+    """Take the key of a parked request apart."""
+    _, partition, offset = _text(key).split("/")
+    return int(partition), int(offset)
+
+
+def _text(text: bytes | None) -> str:
+    return (text or b"").decode()
 
 
 def request_record(partition: int, offset: int, key: bytes | None, value: bytes | None, request_id: str) -> Record:

@@ -77,6 +77,15 @@ class Log:
             position += 1
         return found, position
 
+    def compact(self) -> None:
+        """Remove what a later committed record of its key supersedes, and tombstones, which nobody needs who begins to read now."""
+        seen: set[bytes | None] = set()
+        for entry in reversed(self.entries[: self.stable_end]):
+            if entry.state == "there" and entry.content is not None:
+                if entry.content.key in seen or entry.content.value is None:
+                    entry.state = "compacted"
+                seen.add(entry.content.key)
+
     def on_more(self, call: Callable[[], None]) -> None:
         """Call once when something is written, or a transaction ends."""
         self._waiting.append(call)

@@ -22,7 +22,7 @@ class _Commit:
 class Positions:
     """Per partition a position and the text beside it. Whoever commits last wins, by the order of the commits, not of the markers."""
 
-    def __init__(self, committed: Callable[[int, int], None]) -> None:
+    def __init__(self, committed: Callable[[int, int, str], None]) -> None:
         self._committed = committed
         self._now: dict[int, _Commit] = {}
         self._pending: dict[object, dict[int, _Commit]] = {}
@@ -65,4 +65,4 @@ class Positions:
 
     def _apply(self, partition: int, commit: _Commit) -> None:
         self._now[partition] = commit
-        self._committed(partition, commit.position)
+        self._committed(partition, commit.position, commit.text)

@@ -18,11 +18,11 @@ from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Command, Cut
 from tests.guarantees.events import CallStarted, Event
 from tests.sim.callee import Callee, Manners
-from tests.sim.cluster import REPLIES, request_record
+from tests.sim.cluster import REPLIES, TOPIC_ID_TEXT, request_record
 from tests.sim.plan import CALM, Fault, Write, keys_of, settings_of, staged
 from tests.sim.process import Process, ProcessClock
 from tests.sim.schedule import Schedule
-from tests.sim.worker import TOPIC_ID_TEXT, Ear
+from tests.sim.worker import Ear
 from tests.sim.world import run
 
 SEEDS = range(12)

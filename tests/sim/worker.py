@@ -23,14 +23,12 @@ from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from tests.guarantees.events import Crashed
 from tests.sim.callee import Callee
-from tests.sim.cluster import DEAD_LETTERS, REPLIES, REQUESTS, Cluster
+from tests.sim.cluster import DEAD_LETTERS, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
 from tests.sim.process import Process, ProcessClock
 from tests.sim.producer import Producer
 
-TOPIC_ID = bytes(range(16))
-TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 MIB = 1024 * 1024
 LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB}
 

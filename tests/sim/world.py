@@ -48,13 +48,13 @@ class World:
         self.trace: list[str] | None = [] if traced else None
         self.tally: Counter[str] = Counter()
         worker = plan.settings.worker
-        self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S)
+        self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S, ordering=worker.ordering)
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
-        self.callee = Callee(plan.manners, self.tell)
+        self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
         self.workers: dict[int, Worker] = {}
         self._incarnations: Counter[int] = Counter()
         self._quiet = False
@@ -157,7 +157,7 @@ class World:
 
     def _submitted(self, log: Log, offset: int) -> None:
         self._written += 1
-        self.tell(Submitted(log.partition, offset))
+        self.tell(Submitted(log.partition, offset, self.cluster.key_of(log.partition, offset)))
 
     def _record(self, log: Log, write: Write) -> Record:
         key = self._chance.choice(keys_of(log.partition, self._plan.broker.partitions))

@@ -1,0 +1,260 @@
+"""Guarantees of one lane: its calls are in order, one at a time, and none starts while somebody holds it.
+
+A lane is a partition; with `by_key` it is a key of a partition.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from dispatcher.sample_upstream.history import LaneHistory
+from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event, Halted, Held, Lost, Released, ReplyVisible, Submitted
+
+Lane = tuple[int, str]
+
+
+def _named(lane: Lane, *, by_key: bool) -> str:
+    return f"partition {lane[0]}, key {lane[1]}" if by_key else f"partition {lane[0]}"
+
+
+class Order:
+    """Calls of a lane start in log order, retries included; replies of calls stand in their topic in that order.
+
+    A new epoch may begin again at a committed position; what the lost worker of an older epoch still starts has to be in order among
+    itself.
+
+    >>> def starts(*offsets):
+    ...     order, epoch, last = Order(), 1, 0
+    ...     for call, offset in enumerate(offsets):
+    ...         epoch, last = epoch + (offset < last), offset
+    ...         order.see(CallStarted(call, 0, offset, epoch))
+    ...     return order.findings()
+    >>> starts(1, 2, 1, 2, 3)
+    []
+    >>> starts(1, 3, 2)
+    ['partition 0: offset 3 of an earlier epoch was never started again']
+
+    Whoever may overtake whom is a matter of the lane.
+
+    >>> def one_epoch(*keys, **how):
+    ...     order = Order(**how)
+    ...     for call, (offset, key) in enumerate(zip((1, 3, 2), keys)):
+    ...         order.see(CallStarted(call, 0, offset, 1, key=key))
+    ...     return order.findings()
+    >>> one_epoch("a", "b", "a")
+    ['partition 0: offset 2 started after offset 3 in epoch 1']
+    >>> one_epoch("a", "b", "a", by_key=True)
+    []
+    >>> one_epoch("a", "b", "b", by_key=True)
+    ['partition 0, key b: offset 2 started after offset 3 in epoch 1']
+
+    `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told.
+
+    >>> def replies(*offsets, **how):
+    ...     order = Order(**how)
+    ...     for place, offset in enumerate(offsets):
+    ...         order.see(ReplyVisible(0, offset, (0, place)))
+    ...     return order.findings()
+    >>> replies(1, 2, 4)
+    []
+    >>> replies(1, 3, 2)
+    ['partition 0: the reply to 3 stands before the one to 2']
+    >>> replies(1, 3, 2, resends_allowed=True)
+    []
+    """
+
+    def __init__(self, *, by_key: bool = False, resends_allowed: bool = False) -> None:
+        self._by_key = by_key
+        self._resends_allowed = resends_allowed
+        self._lanes: dict[Lane, LaneHistory] = defaultdict(LaneHistory)
+        self._last: dict[tuple[Lane, int], int] = {}  # (lane, epoch) -> last offset started
+        self._keys: dict[tuple[int, int], str] = {}
+        self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
+        self._found: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """Take in requests, starts and replies."""
+        match event:
+            case Submitted(partition, offset, key) if self._by_key:
+                self._keys[partition, offset] = key
+            case CallStarted():
+                self._start(event)
+            case ReplyVisible(partition, offset, (reply_partition, place), called=True):
+                lane = partition, self._keys.get((partition, offset), "")
+                self._replied[lane, reply_partition].append((place, offset))
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say what overtook what, and what a new owner went back over and never did."""
+        owed = [
+            f"{_named(lane, by_key=self._by_key)}: offset {offset} of an earlier epoch was never started again"
+            for lane, history in sorted(self._lanes.items())
+            for offset in history.owed
+        ]
+        return self._found + owed + list(self._misplaced())
+
+    def _start(self, event: CallStarted) -> None:
+        lane = event.partition, event.key if self._by_key else ""
+        history, offset, epoch = self._lanes[lane], event.offset, event.epoch
+        last = self._last.get((lane, epoch), -1)
+        self._last[lane, epoch] = offset
+        if epoch < history.epoch:
+            # A lost worker that does not know it yet. Whether it may still live is for `OneAtATime` to say.
+            finding = f"offset {offset} started after offset {last} in epoch {epoch}" if offset < last else None
+        else:
+            finding = history.start(epoch=epoch, offset=offset)
+        if finding is not None:
+            self._found.append(f"{_named(lane, by_key=self._by_key)}: {finding}")
+
+    def _misplaced(self) -> Iterator[str]:
+        for (lane, _), replied in sorted(self._replied.items()):
+            last = -1
+            for _, offset in () if self._resends_allowed else sorted(replied):
+                if offset < last:
+                    yield f"{_named(lane, by_key=self._by_key)}: the reply to {last} stands before the one to {offset}"
+                last = max(last, offset)
+
+
+class OneAtATime:
+    """At most one call of a lane is in flight, as the workers see it. The call in hand of a *lost* owner may overlap its successor's.
+
+    A loss excuses the epochs that it was about, and nothing that the same worker is given later.
+
+    >>> judge = OneAtATime()
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a", 1), CallStarted(3, 0, 6, 2, "b")):
+    ...     judge.see(event)
+    >>> judge.findings()
+    []
+    >>> judge.see(CallStarted(4, 0, 7, 2, "b"))
+    >>> judge.findings()
+    ['partition 0: offset 7 (b, epoch 2) started while offset 6 (b, epoch 2) was in flight']
+    >>> judge = OneAtATime()
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a", 1), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['partition 0: offset 5 (b, epoch 4) started while offset 5 (a, epoch 3) was in flight']
+    >>> judge = OneAtATime(by_key=True)
+    >>> for call, key in enumerate("aba"):
+    ...     judge.see(CallStarted(call, 0, call, 1, "w", key=key))
+    >>> judge.findings()
+    ['partition 0, key a: offset 2 (w, epoch 1) started while offset 0 (w, epoch 1) was in flight']
+    """
+
+    def __init__(self, *, by_key: bool = False) -> None:
+        self._by_key = by_key
+        self._open: dict[int, CallStarted] = {}
+        self._lost: dict[str, int] = {}  # worker -> the highest epoch that its losses excuse
+        self._found: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """Take in starts, ends and losses."""
+        match event:
+            case CallStarted():
+                self._start(event)
+            case CallEnded(call):
+                self._open.pop(call, None)
+            case Crashed(worker):
+                for call in [number for number, open_ in self._open.items() if open_.worker == worker]:
+                    del self._open[call]
+            case Lost(worker, epoch):
+                self._lost[worker] = max(self._lost.get(worker, 0), epoch)
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say which call began while which other one ran."""
+        return list(self._found)
+
+    def _start(self, event: CallStarted) -> None:
+        lane = self._lane(event)
+        for other in self._open.values():
+            if self._lane(other) == lane and not self._excused(other, event):
+                mine, theirs = (f"offset {e.offset} ({e.worker}, epoch {e.epoch})" for e in (event, other))
+                self._found.append(f"{_named(lane, by_key=self._by_key)}: {mine} started while {theirs} was in flight")
+        self._open[event.call] = event
+
+    def _lane(self, event: CallStarted) -> Lane:
+        return event.partition, event.key if self._by_key else ""
+
+    def _excused(self, one: CallStarted, two: CallStarted) -> bool:
+        older = one if one.epoch < two.epoch else two
+        return one.epoch != two.epoch and one.worker != two.worker and older.epoch <= self._lost.get(older.worker, 0)
+
+
+class HeldStartsNothing:
+    """Whoever has read that a key or a partition is held starts no call of it, retries included, until it has read that it may.
+
+    And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
+    resumed it since.
+
+    >>> judge = HeldStartsNothing()
+    >>> calls = [CallStarted(call, 0, 5, 1, worker, key="a") for call, worker in enumerate("vw")]
+    >>> for event in (Held("key:a", "w"), calls[0], Released("key:a", "w"), calls[1]):
+    ...     judge.see(event)
+    >>> judge.findings()
+    []
+    >>> for event in (Held("partition:0", "w"), CallStarted(3, 0, 5, 1, "w", 2, "a")):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['offset 5 of partition 0 was called by w, which had read that partition:0 is held']
+    >>> def halted(*between):
+    ...     judge = HeldStartsNothing()
+    ...     last = CallStarted(2, 0, 7, 2, "v", key="a")
+    ...     for event in (CallStarted(1, 0, 5, 1, "w", key="a"), *between, last, Halted(0, 5, "a")):
+    ...         judge.see(event)
+    ...     return judge.findings()
+    >>> halted(), halted(Released("key:a"))
+    (['offset 7 of partition 0 was called although offset 5 had halted key a'], [])
+    """
+
+    def __init__(self) -> None:
+        self._held: set[tuple[str, str]] = set()  # (worker, target)
+        self._keys: dict[str, list[CallStarted | Released | Halted]] = defaultdict(list)  # what happened to a key, in order
+        self._found: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """Take in what is held and let go, starts and halts."""
+        match event:
+            case Held(target, worker) if worker:
+                self._held.add((worker, target))
+            case Released(target, worker):
+                self._held.discard((worker, target))
+                self._keys[target.removeprefix("key:")].append(event)
+            case CallStarted():
+                self._start(event)
+            case Halted(key=key):
+                self._keys[key].append(event)
+            case Crashed(worker):
+                self._held = {held for held in self._held if held[0] != worker}
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say what started although it was held."""
+        return self._found + [
+            f"offset {offset} of partition {halt.partition} was called although offset {halt.offset} had halted key {key}"
+            for key, happened in sorted(self._keys.items())
+            for at, halt in enumerate(happened)
+            if isinstance(halt, Halted)
+            for offset in _behind(happened, at, halt.offset)
+        ]
+
+    def _start(self, event: CallStarted) -> None:
+        self._keys[event.key].append(event)
+        for target in (f"key:{event.key}", f"partition:{event.partition}"):
+            if (event.worker, target) in self._held:
+                where = f"offset {event.offset} of partition {event.partition}"
+                self._found.append(f"{where} was called by {event.worker}, which had read that {target} is held")
+
+
+def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: int) -> Iterator[int]:
+    """What started behind the last call of offset `halting` before it was seen, at index `at`, that it halts: up to the next release."""
+    calls = [(one.epoch, i) for i, one in enumerate(happened[:at]) if isinstance(one, CallStarted) and one.offset == halting]
+    epoch, last = max(calls, default=(0, at))
+    for one in happened[last + 1 :]:
+        if isinstance(one, Released):
+            return
+        if isinstance(one, CallStarted) and one.offset > halting and one.epoch >= epoch:
+            yield one.offset
