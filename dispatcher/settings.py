@@ -185,6 +185,8 @@ class WorkerSettings(Section):
     max_poll_interval_s: Annotated[float, Field(ge=1, le=86_400)] = 300
     # How often the request topic is looked at: nobody tells a worker that it was deleted, made anew or grown.
     topic_check_s: Annotated[float, Field(ge=1, le=3600)] = 30
+    # How often it tells of its lanes in the workers topic; one small record each.
+    report_interval_s: Annotated[float, Field(ge=0.1, le=60)] = 2
     # Longest time that a callee's own hints (429, 503 with Retry-After) may hold one request.
     wait_max_s: Positive = 600
     on_wrong_partition: Literal["refuse", "warn"] = "refuse"
