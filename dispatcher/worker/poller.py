@@ -16,11 +16,13 @@ from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.core.commit_note import CommitNote, decode, next_epoch
+from dispatcher.core.gap import Gap
 from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
+from dispatcher.worker.gaps import Gaps
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop
 from dispatcher.worker.topic_watch import grown
 
@@ -47,6 +49,7 @@ class Source(Protocol):
     def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]: ...
     def group(self) -> object: ...
     def log_ends(self, partitions: list[int]) -> dict[int, int]: ...
+    def edges(self, partition: int, timeout_s: float) -> tuple[int, int]: ...
     def member_id(self) -> str: ...
     def close(self) -> None: ...
 
@@ -59,6 +62,8 @@ class EngineDoor(Protocol):
     def revoke(self, owners: frozenset[Owner]) -> None: ...
     def abandon(self, owners: frozenset[Owner]) -> None: ...
     def measured(self, ends: dict[Owner, int]) -> None: ...
+    def stood(self, gaps: Mapping[int, Gap]) -> None: ...
+    def passed(self, gap: Gap, owner: Owner | None) -> None: ...
 
 
 class Log(Protocol):
@@ -66,6 +71,7 @@ class Log(Protocol):
 
     def info(self, event: str, **fields: object) -> None: ...
     def warning(self, event: str, **fields: object) -> None: ...
+    def error(self, event: str, **fields: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -109,6 +115,8 @@ class Poller:
         self._log = log
         # Ends the process at once, without leaving the group: for the one case in which leaving would break a promise.
         self._die = die
+        self._gaps = Gaps(source, log, topic_id, partitions, passes=settings.on_gap == "continue")
+        self._told_standing = self._gaps.standing
         self._joining: dict[int, _Joining] = {}
         self._live: dict[int, Owner] = {}
         self._drained: set[Owner] = set()
@@ -152,10 +160,16 @@ class Poller:
         if self._joining and not self._stopping and self._clock.now().mono >= self._join_at:
             self._join()
         self._hand_over(self._source.poll(POLL_S))
+        self._cross_gaps()
         self._refresh()
         self._measure()
         if self._fault is not None:
             raise self._fault
+
+    @property
+    def standing(self) -> tuple[int, ...]:
+        """Our partitions that stand at a gap."""
+        return tuple(sorted(self._gaps.standing))
 
     # --- duties, called by the source inside poll and close -----------------------------------------------------------------------
 
@@ -181,6 +195,7 @@ class Poller:
         self._log.info("revoked", partitions=partitions)
         for n in partitions:
             self._joining.pop(n, None)
+        self._gaps.forget(partitions)
         owners = frozenset(self._live[n] for n in partitions if n in self._live)
         if owners:
             self._post(self._engine.revoke, owners)
@@ -197,6 +212,7 @@ class Poller:
         self._log.warning("lost", partitions=partitions)
         for n in partitions:
             self._joining.pop(n, None)
+        self._gaps.forget(partitions)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
         self._refresh()
         if owners:
@@ -245,7 +261,7 @@ class Poller:
             return
         if is_pause:
             self._source.pause(owner.partition)
-        elif not self._stopping:
+        elif not self._stopping and owner.partition not in self._gaps.standing:
             self._source.resume(owner.partition)
 
     def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
@@ -260,11 +276,7 @@ class Poller:
         unsettled = [n for n, joining in self._joining.items() if joining.found is None]
         if unsettled:
             self._resolve(unsettled)
-        known = {n: joining for n, joining in self._joining.items() if joining.found is not None}
-        gaps = [n for n, joining in known.items() if joining.found is not None and joining.found.position is None]
-        if gaps:
-            hint = "run `dispatcher topics init`: it sets the first positions, and says what to do about gaps"
-            raise BrokerError(f"partitions {gaps} of the request topic have no committed position", hint)
+        known = self._sound()
         notes = {n: self._next_note(n, joining) for n, joining in known.items()}
         positions = {n: (position, notes[n].encode()) for n, joining in known.items() if (position := _position(joining)) is not None}
         if not positions:
@@ -278,6 +290,37 @@ class Poller:
         if refused:
             self._join_at = self._clock.now().mono + JOIN_AGAIN_S
             self._log.info("epoch_refused", partitions=refused)
+
+    def _sound(self) -> dict[int, _Joining]:
+        """The joining partitions that may go live from their position; those that have none that counts stand, or are looked at again."""
+        found = {n: joining.found for n, joining in self._joining.items() if joining.found is not None}
+        sound, passed = self._gaps.sound(found)
+        for gap in passed:
+            n = gap.partition
+            self._joining[n] = _Joining(Committed(gap.goes_on_at, None), self._joining[n].since)
+            self._source.seek(n, gap.goes_on_at)
+            self._source.resume(n)
+            self._pass(gap, None)
+        for n in self._gaps.standing:
+            self._joining.pop(n, None)
+        if found.keys() - sound.keys() - self._gaps.standing.keys():
+            self._join_at = self._clock.now().mono + JOIN_AGAIN_S
+        return {n: self._joining[n] for n in sound}
+
+    def _cross_gaps(self) -> None:
+        """See to positions that the log does not hold, and tell which partitions stand."""
+        now = self._clock.now().mono
+        if not self._stopping:
+            for gap in self._gaps.bridge(self._live, now):
+                self._pass(gap, self._live[gap.partition])
+        self._gaps.remind(now)
+        if self._told_standing is not self._gaps.standing:
+            self._told_standing = self._gaps.standing
+            self._post(self._engine.stood, self._told_standing)
+
+    def _pass(self, gap: Gap, owner: Owner | None) -> None:
+        self._log.error("gap_passed", **gap.fields(), lost=gap.lost)
+        self._post(self._engine.passed, gap, owner)
 
     def _resolve(self, partitions: list[int]) -> None:
         try:
@@ -323,6 +366,9 @@ class Poller:
                 records.setdefault(owner, []).append(record)
             elif (joining := self._joining.get(n)) is not None:
                 self._hold(joining, record)
+        for n, position in batch.refused:
+            if n in self._live or n in self._joining:
+                self._gaps.refuse(n, position)
         ends: dict[Owner, int] = {}
         for n, offset in batch.ends:
             if (owner := self._live.get(n)) is not None:

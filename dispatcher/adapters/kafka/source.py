@@ -25,7 +25,6 @@ _STOP_CODES = frozenset(
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.FENCED_INSTANCE_ID,
-        KafkaError._AUTO_OFFSET_RESET,
         KafkaError._FATAL,
     }
 )
@@ -54,10 +53,11 @@ class Committed:
 
 @dataclass(slots=True)
 class Batch:
-    """What one poll brought. `ends` are (partition, offset): the log ends there for now."""
+    """What one poll brought. `ends` are (partition, offset): the log ends there for now; `refused`: it does not hold that position."""
 
     records: list[Record] = field(default_factory=list)
     ends: list[tuple[int, int]] = field(default_factory=list)
+    refused: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Unsettled(Exception):
@@ -110,6 +110,9 @@ class Source:
                 batch.records.append(record_of(message))
             elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
                 batch.ends.append((partition, message.offset() or 0))
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+                # The client fetches nothing more of it until it is told where.
+                batch.refused.append((partition, message.offset() or 0))
             else:
                 self._fault(error)
         for partition in stale:
@@ -119,9 +122,6 @@ class Source:
         return batch
 
     def _fault(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._AUTO_OFFSET_RESET:
-            hint = "retention removed unexecuted records, or another tool set a position beyond the end: see `dispatcher topics check`"
-            raise BrokerError(f"the committed position of a partition of {self._topic} is not in the log", hint)
         if error.fatal() or error.code() in _STOP_CODES:
             raise BrokerError(f"Kafka ended this worker's membership: {error.name()}", "see the log above; start the worker again")
         LOG.warning("consumer: %s", error.str())
@@ -197,6 +197,16 @@ class Source:
             if high >= 0:
                 ends[n] = high
         return ends
+
+    def edges(self, partition: int, timeout_s: float) -> tuple[int, int]:
+        """Ask where the log of a partition begins and ends. Raises Unsettled where its leader does not say in time."""
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=timeout_s, cached=False)
+        except KafkaException as failure:
+            raise Unsettled(failure.args[0].str()) from None
+        if found is None:
+            raise Unsettled("no answer in time")
+        return found
 
     def group(self) -> object:
         """This member's group metadata, to be sent with transactional offsets; None while it is no member.
