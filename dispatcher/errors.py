@@ -3,7 +3,8 @@
 DispatcherError
 ├── ConfigError            2  settings, flags or arguments cannot be used
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
-│   └── BrokerAway         3  Kafka does not answer: it may be back soon
+│   ├── BrokerAway         3  Kafka does not answer: it may be back soon
+│   └── BrokerDenied       3  a right is missing: no repetition mends it
 ├── WaitTimeout            4  what was waited for did not come in time
 │   ├── AskTimeout         4  the request is in its topic, its reply did not come: carries the receipt
 │   └── SubmitUnknown      4  no acknowledgement: the request may be in the topic, or may not
@@ -46,6 +47,10 @@ class BrokerError(DispatcherError):
 
 class BrokerAway(BrokerError):
     """Kafka does not answer. Whoever has time may ask again; a login or a right that is refused is no such case."""
+
+
+class BrokerDenied(BrokerError):
+    """Kafka does not let this user do it."""
 
 
 class WaitTimeout(DispatcherError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from dispatcher.errors import BrokerAway, BrokerError, DispatcherError
+from dispatcher.errors import BrokerAway, BrokerDenied, BrokerError, DispatcherError
 from dispatcher.settings import Settings
 
 _UNREACHABLE = frozenset(
@@ -44,7 +44,7 @@ _AUTHENTICATION = frozenset(
     }
 )
 _TLS = frozenset({KafkaError._SSL})
-_RIGHTS = {
+RIGHTS = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "the cluster",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "the consumer group",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",
@@ -104,8 +104,8 @@ class Complaints:
 
     def _known(self, code: int | None, doing: str) -> BrokerError | None:
         """Name what is wrong; what was heard in the background only counts when the call itself says no more than "no answer"."""
-        if code in _RIGHTS:
-            return BrokerError(f"{doing} failed: this user may not use {_RIGHTS[code]}", "grant the right in Kafka's ACLs")
+        if code in RIGHTS:
+            return BrokerDenied(f"{doing} failed: this user may not use {RIGHTS[code]}", "grant the right in Kafka's ACLs")
         if code is not None and code in MOVED - _UNREACHABLE:
             return BrokerAway(
                 f"{doing} failed: a partition has no leader that answers ({KafkaError(code).name()})",

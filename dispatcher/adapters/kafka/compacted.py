@@ -1,0 +1,216 @@
+"""Reading compacted topics while others write them: from where to where, up to an end that was asked for, and the news behind it.
+
+Readers get what is committed. Where a topic ends is asked as one who reads everything: for a read_committed consumer the watermark is
+the last stable offset, and what an open transaction of a former owner holds would be missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import Cluster
+from dispatcher.adapters.kafka.faults import RIGHTS, Complaints, error_of
+from dispatcher.adapters.kafka.log import Stretch, no_topic
+from dispatcher.adapters.kafka.offsets import ask_edges, offset_of, patiently, watermarks
+from dispatcher.adapters.kafka.records import record_of
+from dispatcher.adapters.kafka.tail import Tail
+from dispatcher.core.record import Record
+from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError
+from dispatcher.settings import Settings
+
+# One question, and one wait for a record: who reads has other things to do, and shows in between that it lives.
+QUESTION_S = 2.0
+POLL_S = 0.01
+# A fetch that is under way when a reading ends holds up the next one's first.
+FETCH_WAIT_MS = 20
+# Nothing came for this long: is the end still there? Kafka may be away, or the topic was made anew.
+QUIET_S = 5.0
+
+_GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID})
+_LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A partition has been read up to its stop."""
+
+    partition: int
+
+
+Item = Record | Ended | None
+"""What a reading yields; None where nothing came for a moment, so that the owner may see to other things."""
+Items = Generator[Item, None, None]
+
+
+class CompactedReader:
+    """Owned by one thread. Connections are opened when they are first needed, and kept; readings may be nested, each has its own.
+
+    Raises `BrokerAway` where Kafka does not answer or a topic is not there (who has time asks again), `BrokerDenied` where a right is
+    missing.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._complaints = Complaints(settings)
+        self._cluster: Cluster | None = None
+        self._idle: list[Consumer] = []
+        self._tail: Tail | None = None
+        self._followed = ("", 0)  # topic, and the offset behind its last record that was told
+
+    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """Tell where partitions end, open transactions included."""
+        if self._cluster is None:
+            self._cluster = Cluster(self._asking(), self._complaints, QUESTION_S, self._asking)
+        cluster = self._cluster
+
+        def ask(attempt_s: float) -> dict[int, int]:
+            answers = ask_edges(cluster.client, [(topic, number) for number in partitions], "latest", attempt_s)
+            return {number: offset_of(answer.result(timeout=attempt_s + 1)) for (_, number), answer in answers.items()}
+
+        try:
+            found = cluster.insisted(ask, f"asking for the ends of {topic}")
+        except DispatcherError as fault:
+            raise _passing(fault) from None
+        self._complaints.forget()
+        return found
+
+    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
+        """Yield the records from an offset up to, not including, another, by partition, in each one's order.
+
+        A partition ends by offset, whatever is missing before it (compaction, aborted records, markers); an open transaction before its
+        stop is waited for. An empty range takes no request.
+        """
+        stretches: dict[int, Stretch] = {}
+        for number, (start, stop) in ranges.items():
+            if start < stop:
+                stretches[number] = Stretch(start, stop, start)
+            else:
+                yield Ended(number)
+        if stretches:
+            yield from self._reading(topic, stretches)
+
+    def follow(self, topic: str, offset: int) -> None:
+        """Have `news` of the one partition of `topic`, from `offset` on."""
+        self._tail = self._tail or Tail(self._settings)
+        self._followed = topic, offset
+        self._tail.add((topic, 0), offset)
+
+    def news(self, timeout_s: float) -> list[Record]:
+        """Give what has come in the topic that is followed; waits for the first record, at most `timeout_s`."""
+        if self._tail is None:
+            return []
+        topic, offset = self._followed
+        batch = self._tail.read(timeout_s)
+        if batch.records:
+            self._followed = topic, batch.records[-1].next_offset
+            return batch.records
+        for place, fault in batch.faults.items():
+            self._tail.drop(place)
+            self._tail.add(place, offset)
+            raise _passing(fault)
+        return []
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for consumer in self._idle:
+            consumer.close()
+        self._idle.clear()
+        if self._tail is not None:
+            self._tail.close()
+        self._tail = self._cluster = None
+
+    def _asking(self) -> AdminClient:
+        return clients.admin(self._settings, on_error=self._complaints.heard)
+
+    def _reading(self, topic: str, stretches: dict[int, Stretch]) -> Items:
+        """Read with a consumer that nobody else reads with; one that failed is not used again."""
+        if self._idle:
+            consumer = self._idle.pop()
+        else:
+            consumer = clients.consumer(self._settings, fetch_wait_ms=FETCH_WAIT_MS, on_error=self._complaints.heard)
+        try:
+            yield from self._items(consumer, topic, stretches)
+            self._idle.append(consumer)
+        except (KafkaException, DispatcherError) as failure:
+            with suppress(KafkaException):
+                consumer.close()
+            raise self._fault(failure, topic) from None
+        except GeneratorExit:
+            consumer.unassign()
+            self._idle.append(consumer)
+            raise
+
+    def _items(self, consumer: Consumer, topic: str, stretches: dict[int, Stretch]) -> Items:
+        _begin(consumer, topic, stretches)
+        quiet_since = time.monotonic()
+        while stretches:
+            message = consumer.poll(POLL_S)
+            now = time.monotonic()
+            if message is None:
+                if now - quiet_since > QUIET_S:
+                    self._look(topic, stretches)
+                    quiet_since = now
+                yield None
+                continue
+            quiet_since = now
+            number = message.partition()
+            stretch = None if number is None else stretches.get(number)
+            if number is None or stretch is None:
+                continue
+            if (error := message.error()) is not None:
+                _event(consumer, message, error, stretch)
+            else:
+                record = record_of(message)
+                stretch.position = record.next_offset
+                if stretch.start <= record.offset and (stretch.stop is None or record.offset < stretch.stop):
+                    yield record
+            if stretch.done:
+                del stretches[number]
+                consumer.incremental_unassign([TopicPartition(topic, number)])
+                yield Ended(number)
+
+    def _look(self, topic: str, stretches: Mapping[int, Stretch]) -> None:
+        """Nothing came for a while: an open transaction, unless Kafka is away or the log is not the one that it was."""
+        for number, end in self.ends(topic, stretches).items():
+            if (stop := stretches[number].stop) is not None and end < stop:
+                raise BrokerAway(f"partition {number} of {topic} ends before where it did end", "was the topic made anew?")
+
+    def _fault(self, failure: BaseException, topic: str) -> DispatcherError:
+        error = error_of(failure)
+        if error is not None and error.code() in _GONE:
+            return _passing(no_topic(topic))
+        return _passing(self._complaints.fault(failure, f"reading {topic}"))
+
+
+def _begin(consumer: Consumer, topic: str, stretches: Mapping[int, Stretch]) -> None:
+    # What was removed at the beginning is passed over by Kafka; elsewhere it has to be found out.
+    consumer.incremental_assign(
+        [TopicPartition(topic, number, stretch.position or OFFSET_BEGINNING) for number, stretch in stretches.items()]
+    )
+
+
+def _event(consumer: Consumer, message: Message, error: KafkaError, stretch: Stretch) -> None:
+    """Take in what is not a record: the end of what is stable, a start that is gone, or a failure."""
+    code = error.code()
+    topic, number = message.topic(), message.partition()
+    if code == KafkaError._PARTITION_EOF:
+        stretch.position = max(stretch.position, message.offset() or 0)
+    elif code in _LOST and topic is not None and number is not None:
+        first, _ = patiently(lambda left_s: watermarks(consumer, (topic, number), left_s), time.monotonic() + QUESTION_S)
+        stretch.position = max(stretch.position, first)
+        consumer.incremental_unassign([TopicPartition(topic, number)])
+        _begin(consumer, topic, {number: stretch})
+    elif code in _GONE or code in RIGHTS or error.fatal() or not error.retriable():
+        raise KafkaException(error)
+
+
+def _passing(fault: DispatcherError) -> DispatcherError:
+    """The fault as one that may pass, unless it is a right that is missing: a topic may be made anew, a login be mended."""
+    return fault if isinstance(fault, BrokerAway | BrokerDenied) else BrokerAway(fault.message, fault.hint)

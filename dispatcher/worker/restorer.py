@@ -1,0 +1,225 @@
+"""The restorer: owns the reader of the topics that outlive workers. It asks no group, and is asked by letters.
+
+First the control topic, whole: no call may start before what was paused and halted is known. Then, at once and beside each other: news of
+the control topic, which partitions hold parked requests, and those requests when they are due.
+
+Where Kafka does not answer, what was asked is done again; nothing is answered half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from dispatcher.core.outcome import Owner
+from dispatcher.core.parked import Entry, Parked
+from dispatcher.core.record import Record
+from dispatcher.errors import BrokerAway
+from dispatcher.settings import Settings
+from dispatcher.worker.clock import Clock
+from dispatcher.worker.letters import Fetch, Forget, Post, Restore, Stop
+from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
+
+# An idle restorer waits for a letter this long, then looks for news.
+IDLE_S = 0.05
+# One job's share before the others and the news have theirs.
+SHARE_S = 0.02
+# Assignments whose requests are read again at the same time: each reads with a consumer of its own.
+FETCHES_MAX = 4
+# After Kafka was away: doubled from the first to the last.
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
+# A job that waits this long for Kafka is told of, and again each time.
+WAIT_LONG_S = 15.0
+
+
+class EngineDoor(Protocol):
+    """The engine's methods that the restorer posts; they run on the event loop."""
+
+    def commanded(self, records: list[Record]) -> None: ...
+    def restored(self, owner: Owner, entries: list[Entry]) -> None: ...
+    def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None: ...
+
+
+@dataclass(slots=True)
+class _Job:
+    """One reading, done in steps. `begin` starts it, and starts it again after Kafka was away. Times are monotonic seconds."""
+
+    what: str
+    begin: Callable[[], Steps]
+    owners: dict[int, Owner] = field(default_factory=dict)
+    steps: Steps | None = None
+    again_at: float = 0.0
+    pause_s: float = PAUSE_FIRST_S
+    waits_since: float | None = None
+
+    def close(self) -> None:
+        if self.steps is not None:
+            self.steps.close()
+        self.steps = None
+
+
+class Restorer:
+    """Runs in its own thread (`run`). `tick` and `is_ready` are read by others: ready once the control topic has been read whole."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topic_id_text: str,
+        reader: Reader,
+        engine: EngineDoor,
+        post: Post,
+        inbox: SimpleQueue[object],
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        topics = settings.topics
+        self._control = topics.control
+        self._reader = reader
+        self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
+        self._engine = engine
+        self._post = post
+        self._inbox = inbox
+        self._clock = clock
+        self._log = log
+        self._restores: dict[int, Owner] = {}
+        self._fetches: dict[Owner, list[Fetch]] = {}
+        self._jobs: list[_Job] = [_Job("control", self._read_control)]
+        self._news_at = 0.0
+        self._stopped = False
+        self.tick = clock.now().mono
+        self.is_ready = False
+
+    def run(self) -> None:
+        """Serve letters until told to stop. Raises BrokerDenied where going on is senseless."""
+        try:
+            while not self._stopped:
+                self.step()
+        finally:
+            for job in self._jobs:
+                job.close()
+            self._reader.close()
+
+    def step(self) -> None:
+        """One turn: a share for each job, the news, and the letters that are there."""
+        self.tick = self._clock.now().mono
+        self._plan()
+        turned = [self._advance(job) for job in self._jobs]
+        self._jobs = [job for job in self._jobs if job.steps is not None or job.again_at > 0]
+        self._tell_news()
+        self._receive(0 if any(turned) else IDLE_S)
+
+    # --- letters --------------------------------------------------------------------------------------------------------------------
+
+    def _receive(self, wait_s: float) -> None:
+        letter = self._clock.take(self._inbox, wait_s)
+        with suppress(Empty):
+            while letter is not None:
+                self._serve(letter)
+                letter = self._inbox.get_nowait()
+
+    def _serve(self, letter: object) -> None:
+        match letter:
+            case Restore(owner):
+                self._restores[owner.partition] = owner
+            case Fetch(owner):
+                self._fetches.setdefault(owner, []).append(letter)
+            case Forget(owner):
+                self._forget(owner)
+            case Stop():
+                self._stopped = True
+            case _:
+                raise AssertionError(f"the restorer has no use for {type(letter).__name__}")
+
+    def _forget(self, owner: Owner) -> None:
+        self._parked.forget(owner)
+        self._fetches.pop(owner, None)
+        if self._restores.get(owner.partition) == owner:
+            del self._restores[owner.partition]
+        for job in self._jobs:
+            if job.owners.get(owner.partition) == owner:
+                del job.owners[owner.partition]
+
+    # --- jobs -----------------------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Make jobs of the letters that wait: one for all partitions to restore, one for what each assignment wants to have again."""
+        if not self.is_ready:
+            return
+        kinds = [job.what for job in self._jobs]
+        if self._restores and "restore" not in kinds:
+            owners, self._restores = self._restores, {}
+            self._jobs.append(_Job("restore", partial(self._parked.restore, owners, partial(self._restored, owners)), owners))
+        busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == "fetch"}
+        free = FETCHES_MAX - kinds.count("fetch")
+        for owner in [owner for owner in self._fetches if owner not in busy][:free]:
+            fetches = self._fetches.pop(owner)
+            begin = partial(self._parked.fetch, fetches, partial(self._post, self._engine.fetched))
+            self._jobs.append(_Job("fetch", begin, {owner.partition: owner}))
+
+    def _advance(self, job: _Job) -> bool:
+        """Give a job its share; False where it has to wait for its time. One that is done, or that nobody waits for, has no steps."""
+        now = self._clock.now().mono
+        if job.what != "control" and not job.owners:
+            job.close()
+            job.again_at = 0.0
+            return True
+        if now < job.again_at:
+            return False
+        try:
+            job.again_at = 0.0
+            job.steps = job.steps or job.begin()
+            while (waits := next(job.steps)) is False and self._clock.now().mono < now + SHARE_S:
+                pass
+            self._note(job, now, waits=waits)
+        except StopIteration:
+            job.steps = None
+        except BrokerAway as away:
+            job.steps = None
+            job.again_at, job.pause_s = self._clock.now().mono + job.pause_s, min(PAUSE_MAX_S, 2 * job.pause_s)
+            self._log.warning("restorer_failed", what=job.what, reason=away.message, hint=away.hint)
+        return True
+
+    def _note(self, job: _Job, now: float, *, waits: bool) -> None:
+        """Say it where Kafka keeps a job waiting."""
+        if not waits:
+            job.waits_since = None
+        elif job.waits_since is None:
+            job.waits_since = now
+        elif now >= job.waits_since + WAIT_LONG_S:
+            job.waits_since = now
+            hint = "an open transaction is waited for: if it does not end, see `kafka-transactions.sh find-hanging`"
+            self._log.warning("restorer_waits", what=job.what, partitions=sorted(job.owners), hint=hint)
+
+    def _restored(self, owners: dict[int, Owner], owner: Owner, entries: list[Entry]) -> None:
+        del owners[owner.partition]
+        self._post(self._engine.restored, owner, entries)
+
+    # --- the control topic ----------------------------------------------------------------------------------------------------------
+
+    def _read_control(self) -> Steps:
+        end = self._reader.ends(self._control, [0])[0]
+        records: list[Record] = []
+        for item in self._reader.read(self._control, {0: (0, end)}):
+            if isinstance(item, Record):
+                records.append(item)
+            yield item is None
+        self._reader.follow(self._control, end)
+        self._post(self._engine.commanded, records)
+        self.is_ready = True
+
+    def _tell_news(self) -> None:
+        now = self._clock.now().mono
+        if not self.is_ready or now < self._news_at:
+            return
+        try:
+            records = self._reader.news(0)
+        except BrokerAway as away:
+            self._news_at = now + PAUSE_MAX_S
+            self._log.warning("restorer_failed", what="control", reason=away.message, hint=away.hint)
+        else:
+            if records:
+                self._post(self._engine.commanded, records)
