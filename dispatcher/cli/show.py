@@ -8,11 +8,12 @@ import orjson
 import typer
 
 from dispatcher.cli.app import Options
-from dispatcher.cli.rows import say, word
+from dispatcher.cli.rows import moment, say, word
 from dispatcher.errors import CallFailed
 
 if TYPE_CHECKING:
     from dispatcher.client.standing import Extents, Found
+    from dispatcher.core.parked import Entry
     from dispatcher.core.standing import Place
 
 
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id of the request, or topic/partition/offset.")]) -> None:
-    """Show where a request stands: queued (lane, place in it), running, terminal (status, where the reply is), or not_found.
+    """Show where a request stands: queued (lane, place in it, parked or not), running, terminal (status, where the reply is), or not_found.
 
     What is known is what is committed: a worker publishes some milliseconds after a call has ended. Exit code 1 for not_found.
     """
@@ -41,11 +42,12 @@ def _object(found: Found) -> dict[str, Any]:
     from dispatcher.core.standing import Queued, Running, Terminal
 
     match found.standing:
-        case Queued(request, before, exact, is_owned):
+        case Queued(request, before, exact, is_owned, parked):
             place = {"place": before + 1, "before": before, "exact": exact, "owned": is_owned}
-            return {"state": "queued", "lane": request[1], **place, "request": _where(request)}
+            aside = {} if parked is None else {"parked": {"why": parked.why, "due": _due(parked)}}
+            return {"state": "queued", **_lane_of(found, request), **place, **aside, "request": _where(request)}
         case Running(request):
-            return {"state": "running", "lane": request[1], "request": _where(request)}
+            return {"state": "running", **_lane_of(found, request), "request": _where(request)}
         case Terminal(request, reply, status, reason, letter):
             ends = {"request": _where(request), "reply": _where(reply), "dead_letter": _where(letter)}
             return {"state": "terminal", "status": status, "reason": reason} | ends
@@ -58,19 +60,41 @@ def _text(found: Found) -> str:
     from dispatcher.core.standing import Queued, Running, Terminal
 
     match found.standing:
-        case Queued(request, before, exact, is_owned):
+        case Queued(request, before, exact, is_owned, parked):
             about = "" if exact else "at most "
-            first = "the first one is being called" if is_owned else "no worker has this lane"
-            lane = f"queued: lane {request[1]} of {request[0]}, place {before + 1}"
-            return f"{lane}, {about}{before} before it; {first}"
+            first = "no worker has this lane"
+            if is_owned:
+                first = "a worker has this lane" if found.by_key else "the first one is being called"
+            lane = f"queued: lane {_lane_name(found, request)}, place {before + 1}"
+            aside = "" if parked is None else f"parked ({parked.why}), due {_due(parked) or 'at once'}; "
+            return f"{lane}, {about}{before} before it; {aside}{first}"
         case Running(request):
-            return f"running: lane {request[1]} of {request[0]}, offset {request[2]}"
+            return f"running: lane {_lane_name(found, request)}, offset {request[2]}"
         case Terminal(_, reply, status, reason, letter):
             where = f"reply {_slashed(reply)}" if reply is not None else "its reply is not there any more"
             why = f" ({word(reason)})" if reason is not None else ""
             dead = f", dead letter {_slashed(letter)}" if letter is not None else ""
             return f"terminal: {word(status) if status is not None else 'settled'}{why}, {where}{dead}"
     return "not_found: searched " + "; ".join(f"{topic} {_extents(extents)}" for topic, extents in found.searched.items())
+
+
+def _lane_of(found: Found, request: Place) -> dict[str, Any]:
+    """Name a lane for programs: its partition, and its key where that is the lane."""
+    from dispatcher.core.record_json import shown
+
+    key = {} if not found.by_key or found.request is None else {"key": shown(found.request.key)}
+    return {"lane": request[1], **key}
+
+
+def _lane_name(found: Found, request: Place) -> str:
+    if not found.by_key or found.request is None:
+        return f"{request[1]} of {request[0]}"
+    return f"{word(found.request.key)} in {request[0]}/{request[1]}"
+
+
+def _due(parked: Entry) -> str | None:
+    """Write when a parked request goes on; None for at once."""
+    return moment(round(parked.due * 1000)) if parked.due else None
 
 
 def _extents(extents: Extents) -> str:

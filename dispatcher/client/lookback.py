@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.group import Positions
 from dispatcher.adapters.kafka.log import TIMEOUT_S
-from dispatcher.client import search
+from dispatcher.client import parked, search
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import Reply, reply_to_request
 from dispatcher.client.shared import Turns, noted
 from dispatcher.core.positions import START, Anchor, Position, Span
 from dispatcher.core.sought import Sought
-from dispatcher.core.standing import is_settled
 from dispatcher.errors import BrokerAway, BrokerError
 from dispatcher.settings import Settings
 
@@ -37,7 +37,7 @@ class Looked:
 class Lookback:
     """Searches the partitions of reply topics for those who wait, and who already listen: what comes from now on is not missed.
 
-    Belongs to the event loop. One thread asks for the group's positions, for all.
+    Belongs to the event loop. One thread asks how far the group has come, for all.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -88,13 +88,21 @@ class Lookback:
             return await anext(feed, None)
 
     async def _is_settled(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether the workers' group has committed a position behind the request. Who may not ask does not know, and waits."""
+        """Whether the workers' group is done with the request. Who may not ask does not know, and waits."""
         if topic != self._settings.topics.requests:
             return False
         try:
-            position = await asyncio.get_running_loop().run_in_executor(self._asking, self._positions.of, partition)
+            return await asyncio.get_running_loop().run_in_executor(self._asking, self._has_ended, partition, offset)
         except BrokerAway:
             raise
         except BrokerError:
             return False
-        return is_settled(offset, position)
+
+    def _has_ended(self, partition: int, offset: int) -> bool:
+        """Ask for what is committed, and where that says that the request is settled, whether it was only moved aside."""
+        if not self._positions.of(partition).is_settled(offset):
+            return False
+        cluster = connect(self._settings, TIMEOUT_S)
+        facts = facts_of(cluster, [self._settings.topics.requests]).get(self._settings.topics.requests)
+        moved = {} if facts is None else parked.index(self._settings, cluster, (partition,), facts.topic_id_text)
+        return offset not in moved.get(partition, {})

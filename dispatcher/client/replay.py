@@ -15,11 +15,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
 from dispatcher.adapters.kafka.faults import FENCED, Complaints, error_of
-from dispatcher.adapters.kafka.group import committed_positions
-from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
+from dispatcher.adapters.kafka.group import headways
+from dispatcher.adapters.kafka.log import TIMEOUT_S, Extent, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import log_edges
 from dispatcher.client.replay_writer import PAUSE_S, ReplayWriter, Work
 from dispatcher.core import record
+from dispatcher.core.headway import Headway
 from dispatcher.core.instant import Instant
 from dispatcher.core.positions import END, Span
 from dispatcher.core.rate import Pace
@@ -118,10 +119,10 @@ class Replayer:
         parts = survey.parts({number: extent.end for number, extent in extents.items()})
         replay_id = time_ordered(now_ms, secrets.randbits(CHANCE_BITS))
         plan = Plan(replay_id, facts.topic_id, facts.partitions, parts, key, criteria.include_replays)
-        positions = committed_positions(cluster, self._settings, list(extents))
+        reached = headways(cluster, self._settings, extents, facts.topic_id)
         counts = {part.partition: part.requests for part in parts}
         views = [
-            PartitionView(n, start, max(start, stop), counts.get(n, 0), max(0, extents[n].end - (positions[n] or extents[n].first)))
+            PartitionView(n, start, max(start, stop), counts.get(n, 0), _queued(reached[n], extents[n]))
             for n, (start, stop) in ranges.items()
         ]
         gaps = [gap(criteria.span.since, n, extent.start, ranges[n][1], extent.first) for n, extent in extents.items()]
@@ -282,3 +283,9 @@ class Replayer:
 
     def _reader(self) -> LogReader:
         return LogReader(self._settings, self.topic, self._timeout_s)
+
+
+def _queued(reached: Headway, extent: Extent) -> int:
+    """Count, by offsets, what the group has not settled in a partition."""
+    start = max(extent.first, reached.position or 0)
+    return max(0, extent.end - start - sum(stop - begin for begin, stop in reached.settled))

@@ -1,27 +1,30 @@
-"""Finding out where a request stands: the request, the group's position, its reply, its dead letter.
+"""Finding out where a request stands: the request, what the group has committed, its reply, whether it is parked, its dead letter.
 
-In this order: what is written later is looked for later, so that what ends meanwhile is seen as ended.
+In this order: what is written later is looked for later, so that what ends meanwhile is seen as ended. A parked request ends with its
+reply and the tombstone of its entry in one transaction: where no entry is found, the reply is looked for once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
-from dispatcher.adapters.kafka.group import committed_positions, owned
+from dispatcher.adapters.kafka.group import headways, owned
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
-from dispatcher.client import search
+from dispatcher.client import parked, search
 from dispatcher.client.search import Query, Search
 from dispatcher.core.envelope import position_id, read_envelope
 from dispatcher.core.glance import error_header, header
+from dispatcher.core.headway import Headway
+from dispatcher.core.parked import Entry
 from dispatcher.core.positions import END, START, Anchor, Position, Span
 from dispatcher.core.record import Record
 from dispatcher.core.reply import ReplyBody
 from dispatcher.core.sought import SKEW_MS, Sought, sought
-from dispatcher.core.standing import Facts, Place, Standing, is_settled, standing
+from dispatcher.core.standing import Facts, Place, Standing, standing
 from dispatcher.core.status import Status
 from dispatcher.settings import Settings
 
@@ -33,13 +36,26 @@ Extents = dict[int, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a request stands, and the records that say so. `searched`: by topic and partition, from which offset up to which."""
+    """Where a request stands, and the records that say so. `searched`: by topic and partition, from which offset up to which.
+
+    `by_key`: lanes are keys, as the settings say, and the request's place is counted in the lane of its key.
+    """
 
     standing: Standing
     request: Record | None
     reply: Record | None
     dead_letter: Record | None
     searched: dict[str, Extents]
+    by_key: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Queue:
+    """What is before a request in its lane, as `Facts` has it. `is_near`: to the group's position."""
+
+    before: int = 0
+    is_exact: bool = True
+    is_near: bool = True
 
 
 def stands(settings: Settings, request_id: str, *, timeout_s: float | None = None) -> Found:
@@ -61,32 +77,54 @@ class _Lookup:
     searched: dict[str, Extents] = field(default_factory=dict)
 
     def found(self) -> Found:
-        topics = self.settings.topics
         cluster = connect(self.settings, self.timeout_s)
-        known = facts_of(cluster, [topics.requests, topics.replies, *topics.reply_topics, topics.dead_letters])
-        for name in (topics.requests, topics.replies, topics.dead_letters):
-            if name not in known:
-                raise no_topic(name)
-        request = self._request(known[topics.requests])
-        committed, is_owned, before, exact = self._lane(cluster, request)
-        settled = request is not None and is_settled(request.offset, committed)
+        known = self._known(cluster)
+        request = self._request(known[self.settings.topics.requests])
+        headway, is_owned = self._reached(cluster, request, known)
+        settled = request is not None and headway.is_settled(request.offset)
         reply = self._reply(request, known, is_settled=settled)
+        entries: dict[int, Entry] = {}
+        if request is not None and reply is None and (settled or self.by_key):
+            topic_id = known[self.settings.topics.requests].topic_id_text
+            entries = parked.index(self.settings, cluster, (request.partition,), topic_id).get(request.partition, {})
+        entry = entries.get(request.offset) if request is not None and settled else None
+        if settled and reply is None and entry is None:
+            reply = self._reply(request, known, is_settled=True)
         status = None if reply is None else header(reply, "dispatcher-status")
         letter = None
-        if status == Status.DEAD.value or (reply is None and (request is None or settled)):
+        if status == Status.DEAD.value or (reply is None and entry is None and (request is None or settled)):
             letter = self._letter(request)
+        queue = _Queue()
+        if request is not None and reply is None and letter is None and (entry is not None or not settled):
+            queue = self._queue(request, headway, entries)
         facts = Facts(
             _place(request),
-            committed,
+            headway,
             is_owned,
-            before,
-            exact,
+            queue.before,
+            queue.is_exact,
             _place(reply),
             status,
             _reason(reply, letter),
             _place(letter),
+            entry,
+            queue.is_near,
         )
-        return Found(standing(facts), request, reply, letter, self.searched)
+        return Found(standing(facts), request, reply, letter, self.searched, self.by_key)
+
+    @property
+    def by_key(self) -> bool:
+        """Whether each key has a lane of its own."""
+        return self.settings.worker.ordering == "key"
+
+    def _known(self, cluster: Cluster) -> dict[str, TopicFacts]:
+        """Describe the topics; those that must be there are."""
+        topics = self.settings.topics
+        known = facts_of(cluster, [topics.requests, topics.replies, *topics.reply_topics, topics.dead_letters])
+        for name in (topics.requests, topics.replies, topics.dead_letters):
+            if name not in known:
+                raise no_topic(name)
+        return known
 
     def _request(self, facts: TopicFacts) -> Record | None:
         """Find the request."""
@@ -100,21 +138,30 @@ class _Lookup:
         span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
         return next(self._read(topics.requests, Query(span, (partition,), until_end=True)), None)
 
-    def _lane(self, cluster: Cluster, request: Record | None) -> tuple[int | None, bool, int, bool]:
-        """Tell the group's position in the lane, whether a worker has it, how many records are before the request, and whether exactly."""
+    def _reached(self, cluster: Cluster, request: Record | None, known: dict[str, TopicFacts]) -> tuple[Headway, bool]:
+        """Tell how far the group has come in the request's partition, and whether a worker has it."""
         if request is None:
-            return None, False, 0, True
+            return Headway(), False
+        number, topic_id = request.partition, known[request.topic].topic_id
+        return headways(cluster, self.settings, [number], topic_id)[number], number in owned(cluster, self.settings)
+
+    def _queue(self, request: Record, headway: Headway, entries: Mapping[int, Entry]) -> _Queue:
+        """Count what is unsettled before a request: in its partition, or of its key where that is a lane of its own."""
+        aside = [entry for entry in entries.values() if entry.offset < request.offset and headway.is_settled(entry.offset)]
+        moved = sum(1 for entry in aside if entry.key == request.key or not self.by_key)
         number = request.partition
-        committed = committed_positions(cluster, self.settings, [number])[number]
-        is_owned = number in owned(cluster, self.settings)
         with LogReader(self.settings, request.topic, self.timeout_s) as reader:
             first = reader.extents(Span(START), (number,))[number].first
-        start = max(first, committed or 0)
+        start = max(first, headway.position or 0)
         if request.offset - start > COUNTED_MAX:
-            return committed, is_owned, request.offset - start, False
+            return _Queue(request.offset - start + moved, is_exact=False)
+        waiting = of_lane = 0
         with LogReader(self.settings, request.topic, self.timeout_s) as reader:
-            before = sum(1 for _ in reader.read_ranges({number: (start, request.offset)})) if start < request.offset else 0
-        return committed, is_owned, before, True
+            for record in reader.read_ranges({number: (start, request.offset)}) if start < request.offset else ():
+                if not headway.is_settled(record.offset):
+                    waiting += 1
+                    of_lane += record.key == request.key or not self.by_key
+        return _Queue(of_lane + moved, is_near=waiting < self.settings.worker.lane_buffer_max_records)
 
     def _reply(self, request: Record | None, known: dict[str, TopicFacts], *, is_settled: bool) -> Record | None:
         """Find the reply: where the request wants it, or, without the request, anywhere."""

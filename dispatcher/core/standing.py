@@ -6,20 +6,24 @@ have been answered since, and one that is said to be the second may be the first
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from dispatcher.core.headway import Headway
+from dispatcher.core.parked import Entry
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found. `committed` is the group's position in the request's partition: the next offset that is not settled.
+    """What was found. `headway` is the group's in the request's partition, `parked` the request's entry in the parked topic.
 
-    `before` counts the records from there up to the request; `is_owned` says whether a worker has the partition now.
+    `before` counts what is unsettled before the request in its lane, what is parked included; `is_owned` says whether a worker has the
+    partition now, `is_near` whether the request stands near enough to the group's position for a worker to have read it.
     """
 
     request: Place | None = None
-    committed: int | None = None
+    headway: Headway = field(default_factory=Headway)
     is_owned: bool = False
     before: int = 0
     before_is_exact: bool = True
@@ -27,16 +31,19 @@ class Facts:
     status: str | None = None  # as the reply says it
     reason: str | None = None
     dead_letter: Place | None = None
+    parked: Entry | None = None
+    is_near: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """It waits in its lane. Without `is_owned` no worker has the lane, and nothing moves."""
+    """It waits in its lane. Without `is_owned` no worker has the lane, and nothing moves. `parked`: it was moved aside, and why."""
 
     request: Place
     before: int
     before_is_exact: bool
     is_owned: bool
+    parked: Entry | None = None
 
     @property
     def place(self) -> int:
@@ -70,19 +77,15 @@ class NotFound:
 Standing = Queued | Running | Terminal | NotFound
 
 
-def is_settled(offset: int, committed: int | None) -> bool:
-    """Whether the group is done with what stands at an offset; a group that has committed nothing is done with nothing."""
-    return committed is not None and committed > offset
-
-
 def standing(facts: Facts) -> Standing:
     """Decide where a request stands."""
-    settled = facts.request is not None and is_settled(facts.request[2], facts.committed)
-    if facts.reply is not None or facts.dead_letter is not None or settled:
+    settled = facts.request is not None and facts.headway.is_settled(facts.request[2])
+    if facts.reply is not None or facts.dead_letter is not None or (settled and facts.parked is None):
         status = facts.status or ("dead" if facts.dead_letter is not None else None)
         return Terminal(facts.request, facts.reply, status, facts.reason, facts.dead_letter)
     if facts.request is None:
         return NotFound()
-    if facts.is_owned and facts.committed is not None and facts.before_is_exact and facts.before == 0:
+    is_first = facts.before_is_exact and facts.before == 0 and facts.parked is None
+    if is_first and facts.is_owned and facts.is_near and facts.headway.position is not None:
         return Running(facts.request)
-    return Queued(facts.request, facts.before, facts.before_is_exact, facts.is_owned)
+    return Queued(facts.request, facts.before, facts.before_is_exact, facts.is_owned, facts.parked)

@@ -9,11 +9,16 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from dispatcher import DispatcherError
 from dispatcher.adapters.kafka import clients
-from dispatcher.client import search
+from dispatcher.adapters.kafka.admin import TopicFacts
+from dispatcher.client import lookback as lookback_module
+from dispatcher.client import parked, search
 from dispatcher.client.lookback import SEARCHES_MAX, Lookback, Looked
+from dispatcher.core.commit_note import CommitNote
+from dispatcher.core.parked import Entry
 from dispatcher.core.record import Record
 from dispatcher.core.sought import Sought
 from dispatcher.settings import Settings
@@ -51,8 +56,11 @@ class Search:
         self._stopped = True
 
 
+PARKED = {3, 7}
+
+
 class Nobody:
-    """Stands for the consumer that is asked for positions: the group has settled everything up to 10."""
+    """Stands for the consumer that is asked for positions: the group has settled everything up to 10, and 12."""
 
     made: list[Nobody]
 
@@ -65,9 +73,8 @@ class Nobody:
         """Answer."""
         assert timeout > 0
         self.threads.add(threading.current_thread().name)
-        for part in asked:
-            part.offset = 10
-        return asked
+        note = CommitNote(bytes(16), 1, 1, 10, ((12, 13),)).encode()
+        return [TopicPartition(part.topic, part.partition, 10, note) for part in asked]
 
     def close(self) -> None:
         """Be closed."""
@@ -80,6 +87,11 @@ async def unclosed(monkeypatch: pytest.MonkeyPatch) -> Lookback:
     Search.gate, Search.open, Search.most_open, Nobody.made = threading.Event(), set(), 0, []
     monkeypatch.setattr(search, "replies", Search)
     monkeypatch.setattr(clients, "consumer", Nobody)
+    monkeypatch.setattr(lookback_module, "connect", lambda *_: None)
+    facts = TopicFacts(SETTINGS.topics.requests, bytes(16), 3, 1 << 20)
+    monkeypatch.setattr(lookback_module, "facts_of", lambda *_: {facts.name: facts})
+    entries = {offset: Entry(offset, b"doc:1", 0, 1, 0.0, "backoff") for offset in PARKED}
+    monkeypatch.setattr(parked, "index", lambda *_: {0: entries})
     return Lookback(SETTINGS)
 
 
@@ -96,11 +108,14 @@ def begin(by: Lookback, offset: int) -> asyncio.Task[Looked]:
 
 
 async def test_few_search_at_once_over_one_connection_for_positions(lookback: Lookback) -> None:
-    """Thrice as many wait: all are served, those behind the group's position are searched for from the start."""
+    """Thrice as many wait: all are served, those that the group has settled are searched for from the start.
+
+    What is parked is settled for the group, and is waited for.
+    """
     tasks = [begin(lookback, offset) for offset in range(WAITERS)]
     await eventually_async(lambda: len(Search.open) == SEARCHES_MAX)
     Search.gate.set()
-    assert [(await task).is_settled for task in tasks] == [offset < 10 for offset in range(WAITERS)]
+    assert [(await task).is_settled for task in tasks] == [offset in {*range(10), 12} - PARKED for offset in range(WAITERS)]
     assert Search.most_open == SEARCHES_MAX
     assert [len(nobody.threads) for nobody in Nobody.made] == [1]
     assert Search.open == set()

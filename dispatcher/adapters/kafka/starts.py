@@ -6,22 +6,18 @@ lost commit). To read it from the start could pay for the whole log again; to re
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import ConsumerGroupState
 
-from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of, settling
-from dispatcher.adapters.kafka.faults import error_of
-from dispatcher.adapters.kafka.group import PAUSE_S, committed_positions, outsider
+from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of
+from dispatcher.adapters.kafka.group import commit, headways
 from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
 from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 
-# How Kafka refuses the commit of somebody who is not a member while there are members.
-_RUNNING = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
@@ -55,7 +51,9 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | Non
     gap = len(missing) < total
     _refuse(settings, missing, gap=gap, active=active, fill_gaps=fill_gaps)
     started = log_edges(cluster, topics.requests, missing, fill_gaps if gap and fill_gaps else "earliest")
-    _commit(cluster, settings, started)
+    # Without metadata, as a person does.
+    if not commit(cluster, settings, {partition: (position, "") for partition, position in started.items()}):
+        _refuse(settings, sorted(started), gap=False, active=True, fill_gaps=None)  # a worker joined since we looked
     return InitReport(created, existing, found, settings.worker.group, started, active)
 
 
@@ -89,7 +87,8 @@ def _positions(cluster: Cluster, settings: Settings) -> dict[int, int | None]:
     known = facts_of(cluster, [topic]).get(topic)
     if known is None:
         return {}
-    return committed_positions(cluster, settings, list(range(known.partitions)))
+    found = headways(cluster, settings, range(known.partitions), known.topic_id)
+    return {partition: headway.position for partition, headway in found.items()}
 
 
 def group_active(cluster: Cluster, group: str) -> bool:
@@ -121,28 +120,6 @@ def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Edge) -
         return offset_of(ask_edges(cluster.client, [place], edge, attempt_s)[place].result(timeout=attempt_s + 1))
 
     return {partition: cluster.insisted(partial(offset, partition), f"reading the offsets of {topic}") for partition in partitions}
-
-
-def _commit(cluster: Cluster, settings: Settings, positions: dict[int, int]) -> None:
-    """Commit positions without metadata, as a person does, and read the answer of each partition."""
-    end = time.monotonic() + cluster.timeout_s
-    with outsider(cluster, settings) as nobody:
-        while error := _first_refusal(nobody, settings.topics.requests, positions):
-            if error.code() in _RUNNING:  # a worker joined since we looked
-                _refuse(settings, sorted(positions), gap=False, active=True, fill_gaps=None)
-            if not settling(error) or time.monotonic() > end:
-                raise cluster.complaints.explain(error, f"committing start positions of group {settings.worker.group}")
-            nobody.poll(PAUSE_S)
-
-
-def _first_refusal(nobody: Consumer, topic: str, positions: dict[int, int]) -> KafkaError | None:
-    """Commit once; give the first error, of the whole or of one partition."""
-    parts = [TopicPartition(topic, partition, offset) for partition, offset in sorted(positions.items())]
-    try:
-        answer = nobody.commit(offsets=parts, asynchronous=False)
-    except KafkaException as failure:
-        return error_of(failure)
-    return next((part.error for part in answer or () if part.error is not None), None)
 
 
 def _listed(partitions: list[int]) -> str:

@@ -1,0 +1,37 @@
+"""What stands in the parked topic: requests that workers have moved aside, by where they stood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dispatcher.adapters.kafka.admin import Cluster, facts_of
+from dispatcher.adapters.kafka.log import LogReader
+from dispatcher.core.parked import Entry, read_key, read_parked
+from dispatcher.core.positions import START, Span
+from dispatcher.settings import Settings
+
+# By partition and offset of the original.
+Index = dict[int, dict[int, Entry]]
+
+
+def index(settings: Settings, cluster: Cluster, partitions: Sequence[int], topic_id_text: str) -> Index:
+    """Read what is parked of the request topic of that id, up to the end that is there now. Blocks. Errors as `LogReader` has them.
+
+    Also what is void: entries of records that the group has not settled, which no worker takes up. Empty where there is no such topic.
+    """
+    topics = settings.topics
+    known = facts_of(cluster, [topics.parked]).get(topics.parked)
+    found: Index = {number: {} for number in partitions if known is not None and number < known.partitions}
+    if not found:
+        return found
+    with LogReader(settings, topics.parked, cluster.timeout_s) as reader:
+        for record in reader.read(Span(START), partitions=[*found], until_end=True):
+            place = read_key(record.key)
+            if place is None or place[0] != topic_id_text or place[1] != record.partition:
+                continue
+            parked = read_parked(record, topic_id_text, topics.requests)
+            if parked is None:
+                found[record.partition].pop(place[2], None)
+            else:
+                found[record.partition][place[2]] = parked.entry(record.offset)
+    return found
