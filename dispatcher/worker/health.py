@@ -28,11 +28,12 @@ class _Quiet(WSGIRequestHandler):
 
 
 class HealthServer:
-    """Answers until closed. `port` is the one that is listened on."""
+    """Answers until closed. `port` is the one that is listened on; `remark` is what a person should know although nothing is wrong."""
 
-    def __init__(self, host: str, port: int, page: Callable[[], bytes], checks: dict[str, Check]) -> None:
+    def __init__(self, host: str, port: int, page: Callable[[], bytes], checks: dict[str, Check], remark: Check = lambda: "") -> None:
         self._page = page
         self._checks = checks
+        self._remark = remark
         try:
             self._server = make_server(host, port, self._answer, server_class=_Server, handler_class=_Quiet)
         except OSError as error:
@@ -54,6 +55,6 @@ class HealthServer:
         elif path in self._checks:
             wrong = self._checks[path]()
             status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
-            body = f"{wrong or 'ok'}\n".encode()
+            body = (wrong or "; ".join(filter(None, ("ok", self._remark())))).encode() + b"\n"
         start_response(f"{status.value} {status.phrase}", [("Content-Type", kind), ("Content-Length", str(len(body)))])
         return [body]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -11,11 +12,14 @@ from dispatcher.adapters.logs import logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.call import Answered, CallResult
 from dispatcher.core.envelope import Envelope
+from dispatcher.core.gap import Gap
 from dispatcher.core.lane import Start
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.partition import Partition
 from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
 from dispatcher.worker.clock import Clock
+
+STANDS = 4  # of dispatcher_lane_state
 
 _P = ParamSpec("_P")
 
@@ -42,6 +46,7 @@ class WorkerObserver:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock
+        self._standing: frozenset[int] = frozenset()
         # Asked once: a line that nobody reads costs as much to put together as the call's verdict.
         self._is_verbose = logger().is_enabled_for(logging.DEBUG)
 
@@ -116,7 +121,26 @@ class WorkerObserver:
         self._metrics.oldest.labels(label).set(0 if oldest is None else now - oldest)
         self._metrics.inflight.labels(label).set(int(lane.is_calling))
         state = 3 if partition.closed else 1 if lane.is_calling else 2 if len(lane) else 0
-        self._metrics.state.labels(label).set(state)
+        self._metrics.state.labels(label).set(STANDS if partition.owner.partition in self._standing else state)
+
+    @guarded
+    def stood(self, gaps: Mapping[int, Gap]) -> None:
+        """These partitions of ours, and no others, stand at a gap."""
+        for n, gap in gaps.items():
+            if n not in self._standing:
+                self._metrics.gaps.labels(gap.cause.value, "stands").inc()
+            self._metrics.state.labels(str(n)).set(STANDS)
+        for n in self._standing - gaps.keys():
+            # One that never went live has no other series, and goes with nobody else.
+            with suppress(KeyError):
+                self._metrics.state.remove(str(n))
+        self._standing = frozenset(gaps)
+
+    @guarded
+    def passed(self, gap: Gap) -> None:
+        """A partition was read on behind a gap."""
+        self._metrics.gaps.labels(gap.cause.value, "passed").inc()
+        self._metrics.gap_offsets.inc(gap.lost)
 
     @guarded
     def gone(self, owner: Owner) -> None:

@@ -24,6 +24,7 @@ from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.gap import Cause
 from dispatcher.core.request import Decoder
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
@@ -206,7 +207,7 @@ class Worker:
         self._fault: DispatcherError | None = None
         self._loop.set_exception_handler(self._broken)
         checks = {"/livez": self._stuck, "/readyz": self._unready, "/startupz": self._unstarted}
-        self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks)
+        self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks, self._standing)
         self._poller_end = self._thread("poller", lambda: self.poller.run(lambda: self.publisher.is_open))
         self._publisher_end = self._thread("publisher", self.publisher.run)
         self._turn()
@@ -231,12 +232,20 @@ class Worker:
         watch = TopicWatch(self._requests, lambda: admin.facts(self._admin, [name], TOPIC_LOOK_S).get(name))
         try:
             while watch.fault is None:
-                await asyncio.sleep(settings.worker.topic_check_s)
+                await self._look_due(settings.worker.topic_check_s)
                 # Not in the loop's own pool: the process would wait for an answer when it ends.
                 await self._thread("topic watch", watch.look)
             self._end(watch.fault)
         except Exception as error:  # noqa: BLE001 - nobody awaits this task: a bug in it must be heard
             self._bug(error, "topic watch")
+
+    async def _look_due(self, within_s: float) -> None:
+        """Wait for the next look; soon where a position is beyond the end, as that of a topic that was made anew most often is."""
+        due = self._clock.now().mono + within_s
+        while (now := self._clock.now().mono) < due:
+            await asyncio.sleep(min(TICK_S, due - now))
+            if any(gap.cause is Cause.BEYOND_END for gap in self.engine.gaps.values()):
+                return
 
     async def ended(self) -> None:
         """Wait until both threads have ended, each in its turn. Raises what one of them raised."""
@@ -338,6 +347,11 @@ class Worker:
             return "joining"
         unconfirmed = self.poller.unconfirmed
         return "" if unconfirmed is None or self._membership.holds(unconfirmed) else "joining"
+
+    def _standing(self) -> str:
+        """Partitions at a gap: no other worker, and no restart of this one, would get on with them, so this one is ready all the same."""
+        standing = self.poller.standing
+        return f"partitions {list(standing)} stand at a gap, see the log" if standing else ""
 
     def _unstarted(self) -> str:
         return "" if self.publisher.is_open else "starting"

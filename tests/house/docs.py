@@ -43,6 +43,8 @@ METRICS = frozenset(
         "dispatcher_cost_usd_total",
         "dispatcher_cost_savings_usd_total",
         "dispatcher_wrong_partition_total",
+        "dispatcher_gaps_total",
+        "dispatcher_gap_offsets_total",
         "dispatcher_rebalances_total",
         "dispatcher_publish_failures_total",
         "dispatcher_outbox_depth",
