@@ -57,11 +57,10 @@ def polled(code: int, *, fatal: bool = False) -> Batch:
         (KafkaError.FENCED_INSTANCE_ID, False, "FENCED_INSTANCE_ID"),
         (KafkaError._FATAL, False, "_FATAL"),
         (KafkaError.INVALID_REQUEST, True, "INVALID_REQUEST"),
-        (KafkaError._AUTO_OFFSET_RESET, False, "not in the log"),
     ],
 )
 def test_an_event_is_told_apart(code: int, words: str, *, fatal: bool) -> None:
-    """What no repetition mends ends the worker by its name; a position outside of the log says what to do about that."""
+    """What no repetition mends ends the worker by its name."""
     with pytest.raises(BrokerError, match=words) as caught:
         polled(code, fatal=fatal)
     assert caught.value.hint
@@ -70,6 +69,11 @@ def test_an_event_is_told_apart(code: int, words: str, *, fatal: bool) -> None:
 def test_the_end_of_a_partition_is_no_error() -> None:
     """It is where the log ends for now."""
     assert Batch(ends=[(3, 7)]) == polled(KafkaError._PARTITION_EOF)
+
+
+def test_a_position_that_the_log_does_not_hold_is_told_apart_from_an_end() -> None:
+    """With where it is: that partition cannot go on, and others can."""
+    assert Batch(refused=[(3, 7)]) == polled(KafkaError._AUTO_OFFSET_RESET)
 
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR])
