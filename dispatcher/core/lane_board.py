@@ -1,7 +1,7 @@
 """The lanes of a group as whoever belongs to no worker sees them. Facts in, rows out.
 
-The facts: what is wanted, what is committed, what workers tell. Of these three only the first two are certain. What a worker tells is some seconds old, and where no worker has a partition nobody tells
-anything: those columns are None then, never 0.
+The facts: what is wanted, what is committed, what workers tell. Only the first two are certain. What a worker tells is some seconds old,
+and where no worker has a partition nobody tells anything: those columns are None then, never 0.
 """
 
 from __future__ import annotations
