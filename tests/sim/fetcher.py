@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from dispatcher.core.record import Message, Record
 from tests.sim.cluster import Cluster, Wire
 from tests.sim.faults import Refused, plain
 from tests.sim.fetched import Fetched, Fetching
@@ -155,19 +154,12 @@ class Fetcher:
                 self._queue.append(Fetched(partition, fetching.next, None, result.code(), version))
             return
         fetching.next = result.after
-        for offset, entry in result.found:
-            self._queue.append(Fetched(partition, offset, _record(partition, offset, entry), 0, version))
+        log = self._cluster.request_log(partition)
+        for offset, _ in result.found:
+            self._queue.append(Fetched(partition, offset, log.record(offset), 0, version))
             fetching.ahead += 1
         if result.at_end and fetching.told_end != fetching.next:
             fetching.told_end = fetching.next
             self._queue.append(Fetched(partition, fetching.next, None, KafkaError._PARTITION_EOF, version))
         fetching.asking = False
         self._fetch(partition, version)
-
-
-def _record(partition: int, offset: int, entry: Entry) -> Record:
-    content = entry.content
-    if isinstance(content, Message):
-        return Record(content.topic, partition, offset, content.key, content.value, content.headers)
-    assert content is not None
-    return content

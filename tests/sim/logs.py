@@ -77,6 +77,14 @@ class Log:
             position += 1
         return found, position
 
+    def record(self, offset: int) -> Record:
+        """Give what stands at an offset as a reader sees it."""
+        content = self.entries[offset].content
+        if isinstance(content, Message):
+            return Record(content.topic, self.partition, offset, content.key, content.value, content.headers)
+        assert content is not None
+        return content
+
     def compact(self) -> None:
         """Remove what a later committed record of its key supersedes, and tombstones, which nobody needs who begins to read now."""
         seen: set[bytes | None] = set()

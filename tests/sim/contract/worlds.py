@@ -15,10 +15,12 @@ from greenlet import getcurrent
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.clients import GroupProtocol
-from dispatcher.core.record import Message
+from dispatcher.adapters.kafka.compacted import CompactedReader, Items
+from dispatcher.core.record import Message, Record
 from dispatcher.settings import Settings
 from tests.sim import consumer as simulated
 from tests.sim import producer as simulated_producer
+from tests.sim import reader as simulated_reader
 from tests.sim.cluster import REPLIES, REQUESTS, Broker, Cluster
 from tests.sim.contract.expulsion import expel
 from tests.sim.logs import Log
@@ -49,6 +51,9 @@ class World(Protocol):
     def producer(self, name: str | None = None, timeout_s: float = 10.0) -> Any:
         """Make an idempotent producer; with a `name` a transactional one, whose transactions may take `timeout_s`."""
 
+    def reader(self) -> Any:
+        """Make a reader of compacted topics, as `Reading` shows it."""
+
     def expel(self, consumer: Any) -> None:
         """Throw a member out of the group, as if it had not been heard of for the session timeout."""
 
@@ -67,6 +72,42 @@ class _Plain(Cluster):
 
     def published(self, log: Log, offset: int, message: Message) -> None:
         """Nobody judges what becomes readable."""
+
+
+class Reading:
+    """A reader of either kind, item by item."""
+
+    def __init__(self, reader: CompactedReader | simulated_reader.Reader) -> None:
+        self._reader = reader
+        self._items: Items | None = None
+
+    def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
+        """Give the ends of partitions."""
+        return self._reader.ends(topic, partitions)
+
+    def begin(self, topic: str, ranges: dict[int, tuple[int, int]]) -> None:
+        """Begin to read these."""
+        self._items = self._reader.read(topic, ranges)
+
+    def step(self, most: int = 1) -> list[tuple[str, int, int]] | None:
+        """Take so many items; gives records and ends among them, None behind the last."""
+        assert self._items is not None
+        taken = [item for _ in range(most) for item in [next(self._items, "over")]]
+        found = [item for item in taken if item is not None and not isinstance(item, str)]
+        told = [("record", item.partition, item.offset) if isinstance(item, Record) else ("ended", item.partition, -1) for item in found]
+        return None if not told and "over" in taken else told
+
+    def follow(self, topic: str, offset: int) -> None:
+        """Begin to hear what is new."""
+        self._reader.follow(topic, offset)
+
+    def news(self, wait_s: float) -> list[int]:
+        """Give the offsets of what is new."""
+        return [record.offset for record in self._reader.news(wait_s)]
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._reader.close()
 
 
 class Driven:
@@ -116,6 +157,11 @@ class SimulatedWorld:
         """Give a simulated producer in a process of its own."""
         process = self._process()
         return Driven(self, process, simulated_producer.Producer(process, self._cluster, name, timeout_s))
+
+    def reader(self) -> Driven:
+        """Give a simulated reader in a process of its own."""
+        process = self._process()
+        return Driven(self, process, Reading(simulated_reader.Reader(process, self._cluster, lambda: False)))
 
     def expel(self, consumer: Driven) -> None:
         """Have the coordinator forget the member."""
@@ -170,6 +216,7 @@ class BrokerWorld:
         self._settings = settings
         self._consumers: list[Consumer] = []
         self._producers: list[Any] = []
+        self._readers: list[Reading] = []
 
     def consumer(self) -> Any:
         """Give a real consumer."""
@@ -184,6 +231,12 @@ class BrokerWorld:
         transactional_id = None if name is None else f"{self._settings.worker.group}-{name}"
         made = clients.producer(settings, transactional_id=transactional_id, batch_max_bytes=REPLY_MAX_BYTES)
         self._producers.append(made)
+        return made
+
+    def reader(self) -> Reading:
+        """Give the product's reader."""
+        made = Reading(CompactedReader(self._settings))
+        self._readers.append(made)
         return made
 
     def expel(self, consumer: Consumer) -> None:
@@ -207,3 +260,5 @@ class BrokerWorld:
             producer.purge()
         for consumer in self._consumers:
             consumer.close()
+        for reader in self._readers:
+            reader.close()
