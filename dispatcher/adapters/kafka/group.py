@@ -132,10 +132,19 @@ def _outsider(settings: Settings, complaints: Complaints, isolation: Isolation =
 
 def owned(cluster: Cluster, settings: Settings) -> set[int]:
     """Name the partitions of the request topic that a member of the group owns now; none where there is no such group."""
+    return set(owners(cluster, settings))
+
+
+def owners(cluster: Cluster, settings: Settings) -> dict[int, str]:
+    """Name who has which partition of the request topic now, by `client.id`; nobody where there is no such group."""
     group, topic = settings.worker.group, settings.topics.requests
     answer = cluster.settled(
         lambda attempt_s: cluster.client.describe_consumer_groups([group], request_timeout=attempt_s)[group], f"describing group {group}"
     )
-    members = answer.members or ()
-    parts = [part for member in members if member.assignment is not None for part in member.assignment.topic_partitions]
-    return {part.partition for part in parts if part.topic == topic}
+    return {
+        part.partition: str(member.client_id)
+        for member in answer.members or ()
+        if member.assignment is not None
+        for part in member.assignment.topic_partitions
+        if part.topic == topic
+    }
