@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from queue import SimpleQueue
 
 import pytest
 
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.adapters.logs import logger
+from dispatcher.core.commit_note import Range
+from dispatcher.core.gap import Gap
 from dispatcher.core.instant import Instant
 from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.letters import Command, Cut, Stop
+from dispatcher.worker.letters import Command, Cut, Resume, Stop
 from dispatcher.worker.poller import Poller
 
 BATCH, ROOM = 5, 20
@@ -63,6 +65,10 @@ class Log:
     def log_ends(self, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, self.read)
 
+    def edges(self, partition: int, timeout_s: float) -> tuple[int, int]:
+        del partition, timeout_s
+        return 50, 60
+
     def member_id(self) -> str:
         return "me"
 
@@ -85,10 +91,12 @@ class Engine:
     def __init__(self) -> None:
         self.offsets: list[int] = []
 
-    def assigned(self, owner: Owner, position: int) -> None: ...
+    def assigned(self, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None: ...
     def revoke(self, owners: frozenset[Owner]) -> None: ...
     def abandon(self, owners: frozenset[Owner]) -> None: ...
     def measured(self, ends: dict[Owner, int]) -> None: ...
+    def stood(self, gaps: Mapping[int, Gap]) -> None: ...
+    def passed(self, gap: Gap, owner: Owner | None) -> None: ...
 
     def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None:
         del ends
@@ -145,8 +153,8 @@ def test_a_partition_that_would_go_live_after_sigterm_does_not() -> None:
     log.refused = None
 
     class Wary(Engine):
-        def assigned(self, owner: Owner, position: int) -> None:
-            del position
+        def assigned(self, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None:
+            del position, settled
             went.append(owner)
 
     settings = WorkerSettings()
@@ -215,6 +223,8 @@ class Diary:
     def warning(self, event: str, **fields: object) -> None:
         self.warnings.append({"event": event, **fields})
 
+    def error(self, event: str, **fields: object) -> None: ...
+
 
 def test_positions_that_stay_unsettled_become_a_warning_that_says_what_to_do() -> None:
     """A crash of the broker can leave a transaction open for good: the worker cannot end it, and must not wait in silence."""
@@ -229,3 +239,61 @@ def test_positions_that_stay_unsettled_become_a_warning_that_says_what_to_do() -
     while clock.mono < settings.commit_budget_s + 2:
         poller.step()
     assert "find-hanging" in str(diary.warnings[0]["hint"])
+
+
+class Trimmed(Log):
+    """A log whose start is removed before its second half is read."""
+
+    def poll(self, timeout_s: float) -> Batch:
+        return super().poll(timeout_s) if self.read < ROOM else Batch(refused=[(0, self.read)])
+
+    def seek(self, partition: int, position: int) -> None:
+        assert 0 == partition
+        self.read = position
+
+
+class Told(Engine):
+    """Keeps what it is told of gaps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stands: list[Mapping[int, Gap]] = []
+        self.went_on: list[tuple[int, Owner | None]] = []
+
+    def stood(self, gaps: Mapping[int, Gap]) -> None:
+        self.stands.append(gaps)
+
+    def passed(self, gap: Gap, owner: Owner | None) -> None:
+        self.went_on.append((gap.goes_on_at, owner))
+
+
+def trimmed(on_gap: str) -> tuple[Poller, Trimmed, Told, SimpleQueue[Command]]:
+    """Run a poller into a gap."""
+    log, engine, mailbox = Trimmed(), Told(), SimpleQueue[Command]()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
+    log.refused = None
+    poller = Poller(WorkerSettings.model_validate({"on_gap": on_gap}), bytes(16), 1, log, engine, *common)
+    log.subscribe(poller)
+    for _ in range(10):
+        poller.step()
+    return poller, log, engine, mailbox
+
+
+def test_a_partition_at_a_gap_stays_ours_and_stands() -> None:
+    """What came before the gap is handed over; a lane that has room again does not make it read on; the next owner begins anew."""
+    poller, log, engine, mailbox = trimmed("stop")
+    assert (list(range(ROOM)), [[0]], []) == (engine.offsets, [list(gaps) for gaps in engine.stands], engine.went_on)
+    assert ((0,), True, 1) == (poller.standing, poller.is_ready, len(poller.snapshot.live))
+    mailbox.put(Resume(*poller.snapshot.live))
+    poller.step()
+    assert log.paused
+    poller.on_lost([0])
+    poller.step()
+    assert ((), {}) == (poller.standing, engine.stands[-1])
+
+
+def test_a_partition_is_read_on_behind_a_gap_where_the_settings_say_so() -> None:
+    """The engine hears of it before the first record that is there."""
+    poller, log, engine, _ = trimmed("continue")
+    assert [(50, *poller.snapshot.live)] == engine.went_on
+    assert (list(range(ROOM)), (), False) == (engine.offsets, poller.standing, log.paused)
