@@ -173,6 +173,13 @@ def test_the_parts_of_the_time_add_up() -> None:
     assert (result.end_to_end.p50_ms, result.end_to_end.p99_ms) == (1300, 3300)
 
 
+def test_a_request_waits_for_its_own_lane() -> None:
+    """Where each key has a lane, the second call waited for nobody: of another key, it might have begun at once."""
+    calls = [dataclasses.replace(call, lane=lane) for call, lane in zip(evidence().calls, "ab", strict=True)]
+    result = add_up(evidence(calls=calls))
+    assert (0, 2300) == (result.queue_wait.p99_ms, result.overhead.p99_ms)
+
+
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [

@@ -131,6 +131,21 @@ def test_a_key_is_a_lane_of_its_own() -> None:
     assert seen.summary()["findings"][-1] == "key a: offset 1 started after offset 2 in epoch 1"
 
 
+def test_calls_that_name_their_lane_are_judged_by_it_alone() -> None:
+    """Workers with a lane for each key: order and overlap count in it, by the key where it is told, and not in the partition."""
+    seen = Witness()
+    for lane, offset in (("a", 1), ("b", 3), ("a", 2)):
+        seen.start(Visit(partition=0, offset=offset, epoch=1, lane=lane), 0.0)
+    summary = seen.summary()
+    assert {"partition": 0, "key": 0} == summary["out_of_order"]
+    assert 1 == summary["overlaps"]["key"]["same_epoch"]
+    assert ({"0": 3}, 1, 2) == (summary["in_flight_max_by_partition"], summary["partitions"], summary["keys"])
+    seen.start(Visit(partition=0, offset=2, epoch=1, lane="b", key="doc:1"), 0.0)
+    assert {"partition": 0, "key": 0} == seen.summary()["out_of_order"]
+    seen.start(Visit(partition=0, offset=2, epoch=1, lane="b"), 0.0)
+    assert ["key b: offset 2 started after offset 3 in epoch 1"] == seen.summary()["findings"]
+
+
 def test_a_repeated_answer_is_told_by_its_id_and_split_by_owner() -> None:
     """Only 2xx answers count: a refused attempt repeats nothing."""
     seen = Witness()

@@ -52,7 +52,7 @@ class Asking:
         """Listen where the reply will come, and tell the request's partition."""
         connection = self._connection
         partition = partition_for(key, await connection.count(connection.topics.requests))
-        refuse_own_lane(connection.topics.requests, partition)
+        refuse_own_lane(connection.topics.requests, partition, key=key)
         return partition, await connection.listener.watch(self._request_id, [await connection.reply_place(partition)])
 
     def late(self, timeout_s: float) -> DispatcherError:

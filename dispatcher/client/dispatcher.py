@@ -176,7 +176,7 @@ class Dispatcher:
         """
         wanted = sought(receipt, self._settings.topics.requests)
         if wanted.request is not None:
-            refuse_own_lane(*wanted.request)
+            refuse_own_lane(*wanted.request, key=receipt.key if isinstance(receipt, Receipt) else None)
         _ = self._connection.listener
         waiting, has_turn = Waiting(self._connection, wanted), False
         try:

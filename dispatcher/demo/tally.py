@@ -3,7 +3,7 @@
 How the time of a request that took one call is divided; the three parts add up to end to end, which runs from just before the record
 is given to the producer to the moment that a read_committed reader has the reply:
 
-- *queue wait*: until its lane was free, that is until the call before it in its partition had ended, as the callee saw it;
+- *queue wait*: until its lane was free, that is until the call before it there had ended, as the callee saw it;
 - *service*: from start to end of its call, as the callee saw it;
 - *overhead*: all the rest, on both sides of the call: produce, fetch, decode, connect, publish in a transaction, fetch the reply.
 
@@ -47,11 +47,12 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as the witness saw it, in seconds since 1970."""
+    """A call as the witness saw it, in seconds since 1970. `lane`: the name of its key's lane, where each key has one."""
 
     position: Position
     start_s: float
     end_s: float
+    lane: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def calls_of(events: Iterable[Mapping[str, Any]], monotonic_to_unix_s: float) ->
             starts[event["call"]] = event
         elif (start := starts.pop(event["call"], None)) is not None and start["partition"] is not None and start["offset"] is not None:
             position = start["partition"], start["offset"]
-            calls.append(Call(position, start["t_s"] + monotonic_to_unix_s, event["t_s"] + monotonic_to_unix_s))
+            calls.append(Call(position, start["t_s"] + monotonic_to_unix_s, event["t_s"] + monotonic_to_unix_s, start["lane"]))
     return calls
 
 
@@ -191,12 +192,13 @@ def _spreads(evidence: Evidence) -> dict[str, Spread]:
     calls = sorted(evidence.calls, key=lambda call: call.start_s)
     times = Counter(call.position for call in calls)
     sent_at = {sent.position: sent.at_s for sent in evidence.sent}
-    lane_free: dict[int, float] = {}
+    lane_free: dict[tuple[int, str | None], float] = {}
     parts: dict[str, list[float]] = {"queue_wait": [], "service": [], "overhead": [], "end_to_end": []}
     for call in calls:
         position = call.position
-        free_at = lane_free.get(position[0], 0.0)
-        lane_free[position[0]] = call.end_s
+        lane = position[0], call.lane
+        free_at = lane_free.get(lane, 0.0)
+        lane_free[lane] = call.end_s
         if times[position] != 1 or position not in sent_at or position not in evidence.seen_s:
             continue
         whole = evidence.seen_s[position] - sent_at[position]

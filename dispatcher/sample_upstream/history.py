@@ -37,7 +37,7 @@ class LaneHistory:
     'offset 4 started in epoch 2, but offset 3 of an earlier epoch was not started again before it'
     """
 
-    __slots__ = ("epoch", "first", "open", "open_max", "out_of_order", "overlaps_other_epoch", "overlaps_same_epoch", "owed", "starts")
+    __slots__ = ("epoch", "first", "open", "out_of_order", "overlaps_other_epoch", "overlaps_same_epoch", "owed", "starts")
 
     def __init__(self) -> None:
         self.epoch = -1
@@ -46,7 +46,6 @@ class LaneHistory:
         self.owed: deque[int] = deque()
         self.out_of_order = 0
         self.open: dict[int, int] = {}  # number of an open call -> its epoch
-        self.open_max = 0
         self.overlaps_same_epoch = 0
         self.overlaps_other_epoch = 0
 
@@ -58,7 +57,6 @@ class LaneHistory:
             else:
                 self.overlaps_other_epoch += 1
         self.open[number] = epoch
-        self.open_max = max(self.open_max, len(self.open))
 
     def closed(self, number: int) -> None:
         """Note that the call with this number has ended."""

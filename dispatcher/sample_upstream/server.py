@@ -181,6 +181,7 @@ def _visit(request: web.BaseRequest, body: bytes) -> Visit:
         attempt=_whole(headers.get("Dispatcher-Attempt")),
         idempotency_key=headers.get("Idempotency-Key"),
         key=request.query.get("key") if request.query_string else _key_in(body),
+        lane=headers.get("Dispatcher-Lane"),
     )
 
 

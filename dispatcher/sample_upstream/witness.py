@@ -32,6 +32,7 @@ class Visit:
     attempt: int | None = None
     idempotency_key: str | None = None
     key: str | None = None  # lane key, if the caller tells it: headers of a call do not carry it
+    lane: str | None = None  # the name of the key's lane, where the caller has a lane for each key
 
 
 @dataclass(slots=True)
@@ -44,7 +45,8 @@ class Witness:
     """Takes down start and end of every call and judges them. Owned by the server's event loop; the same facts give the same summary.
 
     `now` is a monotonic time in seconds. Epochs of different partitions have nothing to do with each other. A key is taken to live in
-    one partition (it does, while the partition count stays).
+    one partition (it does, while the partition count stays). Calls that name their lane have one for each key: they are judged by key
+    alone, by the lane's name where the key is not told.
 
     >>> witness = Witness()
     >>> for at, (epoch, offset) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2), (2, 3)]):
@@ -66,6 +68,8 @@ class Witness:
         self._open: dict[int, _Open] = {}
         self._partitions: dict[int, LaneHistory] = {}
         self._keys: dict[str, LaneHistory] = {}
+        self._in_flight: Counter[int] = Counter()  # by partition, now
+        self._in_flight_max: dict[int, int] = {}
         self._answered_by: OrderedDict[str, frozenset[int]] = OrderedDict()
         self._endings: Counter[str] = Counter()
         self._statuses: Counter[int] = Counter()
@@ -85,6 +89,9 @@ class Witness:
             finding = None if visit.offset is None else lane.start(epoch=epoch, offset=visit.offset)
             if finding is not None and len(self._findings) < FINDINGS_KEPT_MAX:
                 self._findings.append(f"{name}: {finding}")
+        if (partition := visit.partition) is not None:
+            self._in_flight[partition] += 1
+            self._in_flight_max[partition] = max(self._in_flight_max.get(partition, 0), self._in_flight[partition])
         self._open[number] = _Open(visit, tuple(lane for _, lane in lanes))
         self._open_max = max(self._open_max, len(self._open))
         return number
@@ -96,6 +103,8 @@ class Witness:
             return
         for lane in call.lanes:
             lane.closed(number)
+        if call.visit.partition is not None:
+            self._in_flight[call.visit.partition] -= 1
         self._endings[ending] += 1
         self._note(("end", number, now, ending, status))
         if ending == "answered" and status is not None:
@@ -118,6 +127,7 @@ class Witness:
                     "attempt": visit.attempt,
                     "id": visit.idempotency_key,
                     "key": visit.key,
+                    "lane": visit.lane,
                 }
             else:
                 _, number, at, ending, status = event
@@ -144,8 +154,8 @@ class Witness:
             },
             "repeated": {"same_epoch": self._repeated["same_epoch"], "other_epoch": self._repeated["other_epoch"]},
             "in_flight_max": self._open_max,
-            "in_flight_max_by_partition": {str(number): lane.open_max for number, lane in sorted(self._partitions.items())},
-            "partitions": len(partitions),
+            "in_flight_max_by_partition": {str(number): most for number, most in sorted(self._in_flight_max.items())},
+            "partitions": len(self._in_flight_max),
             "keys": len(keys),
             "without_position": self._without_position,
             "keys_not_judged": self._keys_not_judged,
@@ -157,11 +167,12 @@ class Witness:
         lanes = []
         if visit.partition is None or visit.offset is None:
             self._without_position += 1
-        if visit.partition is not None:
+        if visit.partition is not None and visit.lane is None:
             lanes.append((f"partition {visit.partition}", self._partitions.setdefault(visit.partition, LaneHistory())))
-        if visit.key is not None:
-            if visit.key in self._keys or len(self._keys) < KEYS_JUDGED_MAX:
-                lanes.append((f"key {visit.key}", self._keys.setdefault(visit.key, LaneHistory())))
+        key = visit.key if visit.key is not None else visit.lane
+        if key is not None:
+            if key in self._keys or len(self._keys) < KEYS_JUDGED_MAX:
+                lanes.append((f"key {key}", self._keys.setdefault(key, LaneHistory())))
             else:
                 self._keys_not_judged += 1
         return lanes

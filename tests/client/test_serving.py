@@ -9,6 +9,7 @@ import pytest
 
 from dispatcher import OwnLane, serving
 from dispatcher.client.serving import refuse_own_lane
+from dispatcher.core.lane_name import lane_name
 
 CALL = {"Dispatcher-Topic": "dispatcher.requests", "dispatcher-partition": "3", "DISPATCHER-OFFSET": "10", "Dispatcher-Epoch": "1"}
 
@@ -39,6 +40,25 @@ def test_calls_inside_calls_add_up() -> None:
         for partition in (3, 4):
             with pytest.raises(OwnLane):
                 refuse_own_lane("dispatcher.requests", partition)
+
+
+def test_a_lane_per_key_is_refused_for_that_key_alone() -> None:
+    """Workers that have a lane for each key name it: other keys of the partition go on, and what is not known may be it."""
+    with serving(CALL | {"dispatcher-lane": lane_name(b"doc:1")}):
+        for offset in (None, 10, 11):
+            refuse_own_lane("dispatcher.requests", 3, offset, key=b"doc:2")
+            with pytest.raises(OwnLane, match="another one of it"):
+                refuse_own_lane("dispatcher.requests", 3, offset, key=b"doc:1")
+            with pytest.raises(OwnLane, match="a receipt says which key"):
+                refuse_own_lane("dispatcher.requests", 3, offset)
+        refuse_own_lane("dispatcher.requests", 3, 9, key=b"doc:1")
+        refuse_own_lane("dispatcher.requests", 2, key=b"doc:1")
+
+
+def test_without_a_lanes_name_all_keys_are_one() -> None:
+    """A strict partition: whatever the key."""
+    with serving(CALL), pytest.raises(OwnLane):
+        refuse_own_lane("dispatcher.requests", 3, key=b"doc:2")
 
 
 @pytest.mark.parametrize("headers", [{}, {"Dispatcher-Partition": "3"}, {"Dispatcher-Partition": "x", "Dispatcher-Offset": "²"}])
