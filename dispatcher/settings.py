@@ -199,13 +199,6 @@ class WorkerSettings(Section):
         """Longest time that one publication may need to end: the transaction's timeout and the broker's sweep (10 s)."""
         return self.transaction_timeout_s + 10
 
-    @field_validator("ordering")
-    @classmethod
-    def _built(cls, value: str) -> str:
-        if value == "key":
-            raise ValueError('ordering = "key" is not built yet: use "partition"')
-        return value
-
     @model_validator(mode="after")
     def _fits(self) -> WorkerSettings:
         if self.drain_s + self.commit_budget_s >= self.max_poll_interval_s:

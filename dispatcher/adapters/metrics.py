@@ -18,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CALL_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _WAIT_BUCKETS = (0.005, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 # Statuses are counted by class: a callee must not be able to make labels.
-_PER_PARTITION = ("lag", "oldest", "inflight", "state")
+_PER_PARTITION = ("lag", "oldest", "inflight", "state", "parked", "map_ranges")
 
 
 class Metrics:
@@ -34,6 +34,11 @@ class Metrics:
         self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that has not ended", "partition")
         self.inflight = gauge("lane_inflight", "Open calls", "partition")
         self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining, 4 stands at a gap", "partition")
+        self.parked = gauge("parked_records", "Requests in the parked topic, or on their way there or back", "partition")
+        self.map_ranges = gauge("commit_map_ranges", "Ranges of offsets settled above the position, which a commit carries", "partition")
+        self.map_full = counter("commit_map_full_total", "How often a commit could carry no more ranges", "partition")
+        self.parkings = counter("parkings_total", "Requests that left memory for the parked topic")
+        self.parked_lost = counter("parked_lost_total", "Parked requests that somebody removed from their topic")
         self.behind_others = counter("blocked_behind_other_keys_seconds_total", "Waiting that lanes per key would have saved")
         self.retries = counter("retries_total", "Calls that will be made again", "upstream", "reason")
         self.throttled = counter("throttled_total", "Answers that told us to wait", "upstream")

@@ -1,86 +1,50 @@
 """A lane: requests that are executed one after another, in order, retries in place.
 
-A pure machine. The driver asks `next(instant)` and does what it says:
-
-    Idle     nothing is queued
-    Busy     the one call is in flight; `answered` will move the lane
-    Wait     the head waits until a time, and why
-    Start    make this call now; the lane is Busy from here on
-    Settle   the head has ended: publish this outcome, then ask again
-    Closed   the partition is being given up: nothing starts any more
+A pure machine. The driver asks `next(instant, may_call)` and does what it says (`core/steps.py`): call, wait, publish an outcome, read
+parked requests again.
 
 A closed lane lets the call in hand end and settles it, but starts no retry: what waits is the next owner's.
+
+What waits long can be parked: its records leave memory and log for the parked topic, and the lane keeps their places (`park`). In order,
+a lane then is: the head, `front` in memory, the parked ones, `back` in memory. Newer records queue behind.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
-from dispatcher.core.call import Answered, Call, CallResult
-from dispatcher.core.dead_letter import DeadLetter
+from dispatcher.core.call import Call, CallResult
+from dispatcher.core.ending import Endings
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
 from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry, Parked, parked, until_at
 from dispatcher.core.record import Record
-from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.request import Decoder, Request
-from dispatcher.core.status import Reason, Status
-from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, describe, judge, kind_of
+from dispatcher.core.status import Reason
+from dispatcher.core.steps import BUSY, CLOSED, IDLE, READY, Fetch, Held, Settle, Start, Step, Wait
+from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
+
+# Parked requests that are read back at once: some calls of a lane, little memory for all lanes.
+FETCH_MAX = 16
+# Asked for before every call: why calls of this key may not start now; empty where they may.
+WhyHeld = Callable[[bytes | None], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """Nothing is queued."""
+@dataclass(slots=True)
+class Waiting:
+    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """The one call of this lane is in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
-    """Nothing starts any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """The head waits until `until` (monotonic seconds); `why` is shown to people: backoff, retry_after."""
-
-    until: float
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
-
-    `waited_s` since the record came to this worker; `behind_others_s`: the part of it spent behind records of *other* keys, which is
-    what `ordering = "key"` would save.
-    """
-
-    call: Call
-    request: Request
-    attempt: int
-    waited_s: float
-    behind_others_s: float
-
-    @property
-    def first(self) -> bool:
-        """Whether it is the first call of its request."""
-        return self.attempt == 1
-
-
-@dataclass(frozen=True, slots=True)
-class Settle:
-    """Publish this outcome."""
-
-    outcome: Outcome
-
-
-Step = Idle | Busy | Closed | Wait | Start | Settle
-IDLE, BUSY, CLOSED = Idle(), Busy(), Closed()
+    record: Record
+    arrived: float
+    place: int | None = None
+    tries: Tries = Tries()
+    not_before: float = 0.0
+    why: str = ""
+    started: float | None = None  # first call, monotonic
 
 
 @dataclass(slots=True)
@@ -88,34 +52,58 @@ class _Head:
     """The request whose turn it is."""
 
     request: Request
-    arrived: float
-    tries: Tries = Tries()
-    not_before: float = 0.0
-    why: str = ""
-    started: float | None = None  # first call, monotonic
+    waiting: Waiting
 
 
 class Lane:
-    """Owned by one Partition, moved only by the engine. `owner` is the assignment it lives under."""
+    """Owned by one Partition, moved only by the engine. `owner` is the assignment it lives under.
 
-    __slots__ = ("_calling", "_closed", "_decoder", "_free_since", "_head", "_queue", "_queued_of", "_settled", "_source", "owner")
+    `key` is the lane's, None where the lane is the whole partition. `why_held` says why calls of a key may not start now.
+    """
 
-    def __init__(self, owner: Owner, decoder: Decoder) -> None:
+    __slots__ = (
+        *("_awaited", "_back", "_began", "_calling", "_closed", "_decoder", "_due", "_endings", "_free_since", "_front", "_head"),
+        *("_overflow", "_parked", "_places", "_queued_of", "_settled", "_skipped", "_unplaced", "_why_held", "key", "last_s", "owner"),
+    )
+
+    def __init__(self, owner: Owner, decoder: Decoder, key: bytes | None = None, why_held: WhyHeld = lambda _: "") -> None:
         self.owner = owner
+        self.key = key
+        self.last_s = 0.0  # how long the last call took
         self._decoder = decoder
-        self._source = f"dispatcher/{decoder.settings.worker.group}"
-        self._queue: deque[tuple[Record, float]] = deque()
+        self._endings = Endings(owner, decoder)
+        self._why_held = why_held
+        self._front: deque[Waiting] = deque()
+        self._parked: deque[Entry] = deque()
+        self._awaited: tuple[Entry, ...] = ()  # parked ones that are on their way back
+        self._back: deque[Waiting] = deque()
+        self._overflow: deque[Record] = deque()  # refused at once, out of turn
+        self._due = 0.0  # of the first parked one, monotonic
+        self._unplaced: set[int] = set()  # parked, and not yet known to stand in their topic
+        self._places: dict[int, int] = {}
+        self._skipped: dict[int, str] = {}  # offsets that somebody ended, which are in a call or on their way back; and why
         self._head: _Head | None = None
         self._settled: Outcome | None = None
         self._calling = False
+        self._began = 0.0
         self._closed = False
         # Per key with queued records: how many, and since when no earlier record of that key was in its way.
         self._queued_of: dict[bytes | None, int] = {}
         self._free_since: dict[bytes | None, float] = {}
 
     def __len__(self) -> int:
-        """Records that have not ended: queued, waiting or called."""
-        return len(self._queue) + (self._head is not None)
+        """Records in memory that have not ended: queued, waiting or called."""
+        return len(self._front) + len(self._back) + len(self._overflow) + (self._head is not None)
+
+    @property
+    def parked(self) -> int:
+        """Requests that have left memory: parked, or on their way back."""
+        return len(self._parked) + len(self._awaited)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to do here, and nothing is known that would be missed."""
+        return not (len(self) or self._parked or self._awaited or self._unplaced or self._skipped or self._settled is not None)
 
     @property
     def is_calling(self) -> bool:
@@ -123,45 +111,138 @@ class Lane:
         return self._calling
 
     @property
-    def oldest_arrival(self) -> float | None:
-        """When the oldest record that has not ended came, monotonic seconds."""
+    def first(self) -> Record | None:
+        """The record whose turn it is or will be next, of those in memory."""
         if self._head is not None:
-            return self._head.arrived
-        return self._queue[0][1] if self._queue else None
+            return self._head.request.record
+        return next((waiting.record for waiting in chain(self._front, self._back)), None)
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the request whose turn it is, or will be next, stands in the log; parked or not."""
+        if self._head is not None:
+            return self._head.request.record.offset
+        if self._front:
+            return self._front[0].record.offset
+        entry = next(chain(self._awaited, self._parked), None)
+        if entry is not None:
+            return entry.offset
+        return self._back[0].record.offset if self._back else None
+
+    @property
+    def oldest_arrival(self) -> float | None:
+        """When the oldest record in memory that has not ended came, monotonic seconds."""
+        if self._head is not None:
+            return self._head.waiting.arrived
+        return next((waiting.arrived for waiting in chain(self._front, self._back)), None)
+
+    @property
+    def request(self) -> Request | None:
+        """The request whose turn it is, once it is known."""
+        return self._head.request if self._head is not None else None
+
+    @property
+    def attempts(self) -> int:
+        """Calls made for the request whose turn it is."""
+        return self._head.waiting.tries.calls if self._head is not None else 0
+
+    def why(self, instant: Instant) -> tuple[str, float | None]:
+        """Why it stands, for people, and until when (monotonic seconds; None: nobody knows): empty where nothing keeps it."""
+        if self._calling:
+            return "calling", None
+        key = self.key if self.first is None else self.first.key
+        if held := self._why_held(key):
+            return held, None
+        until = self._due if self._head is None and not self._front and self._parked else 0.0
+        why = "parked"
+        if self._head is not None:
+            until, why = self._head.waiting.not_before, self._head.waiting.why
+        return (why, until) if until > instant.mono else ("", None)
+
+    # --- records come ---------------------------------------------------------------------------------------------------------------
 
     def add(self, record: Record, now: float) -> None:
         """Queue a record that came at `now`, monotonic seconds."""
-        self._queue.append((record, now))
-        self._queued_of[record.key] = self._queued_of.get(record.key, 0) + 1
+        waiting = Waiting(record, now)
+        (self._back if self._back or self._parked or self._awaited else self._front).append(waiting)
+        if self.key is None:
+            self._queued_of[record.key] = self._queued_of.get(record.key, 0) + 1
+
+    def refuse(self, record: Record) -> None:
+        """Take a record only to refuse it, out of turn: too many wait behind a halted key."""
+        self._overflow.append(record)
+
+    def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
+        """Parked requests of an earlier assignment, in order; they come before all that has been added."""
+        self._parked.extend(entries)
+        if self._parked:
+            self._due = until_at(self._parked[0].due, instant)
+            self._back.extendleft(reversed(self._front))
+            self._front.clear()
+
+    def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
+        """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that somebody has skipped."""
+        found, answered = list(found), {entry.offset for entry in missing}
+        answered |= {one.record.offset for one in found}
+        places = {entry.offset: entry.place for entry in self._awaited}
+        self._awaited = tuple(entry for entry in self._awaited if entry.offset not in answered)
+        outcomes = []
+        for one in () if self._closed else found:
+            offset = one.record.offset
+            waiting = Waiting(one.record, instant.mono, places.get(offset, -1), one.tries_at(instant), one.until_at(instant), one.why)
+            waiting.started = one.started_at(instant)
+            if (reason := self._skipped.get(offset)) is not None:
+                outcomes.append(self._cancel(waiting, reason, instant))
+            else:
+                self._front.append(waiting)
+        for offset in answered:
+            self._skipped.pop(offset, None)
+        return outcomes
+
+    def placed(self, offset: int, place: int) -> Fetch | None:
+        """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that was skipped meanwhile."""
+        self._unplaced.discard(offset)
+        if self._closed:
+            return None
+        if place >= 0:
+            self._places[offset] = place
+        return self._skip_parked(offset) if offset in self._skipped else None
+
+    # --- it moves -------------------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Start nothing more. What waits is dropped unsettled: the next owner gets it again."""
         self._closed = True
-        self._queue.clear()
+        for kept in (self._front, self._back, self._parked, self._overflow):
+            kept.clear()
+        self._awaited = ()
+        self._unplaced.clear()
+        self._places.clear()
         self._queued_of.clear()
         self._free_since.clear()
         if not self._calling and self._settled is None:
             self._head = None
+            self._skipped.clear()
 
-    def next(self, instant: Instant) -> Step:
-        """What is to be done now. After Start the lane is Busy, after Settle its next record is the head."""
+    def next(self, instant: Instant, *, may_call: bool = True) -> Step:
+        """What is to be done now. After Start and Fetch the lane is Busy, after Settle its next record is the head."""
         if self._settled is not None:
             return self._settle(self._settled, instant)
+        if self._overflow:
+            return Settle(self._overflown(self._overflow.popleft(), instant))
         if self._calling:
             return BUSY
         if self._closed:
             return CLOSED
-        if self._head is None:
-            if not self._queue:
-                return IDLE
-            refused = self._take(instant)
-            if refused is not None:
-                return self._settle(refused, instant)
+        if self._head is None and (step := self._next_head(instant, may_call=may_call)) is not None:
+            return step
         head = self._head
         assert head is not None
-        if head.not_before > instant.mono:
-            return Wait(head.not_before, head.why)
-        return self._start(head, instant)
+        if why := self._why_held(head.request.record.key):
+            return Held(why)
+        if head.waiting.not_before > instant.mono:
+            return Wait(head.waiting.not_before, head.waiting.why)
+        return self._start(head, instant) if may_call else READY
 
     def answered(self, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
         """The call in flight ended with `result`; returns the verdict, which the lane has already taken in."""
@@ -169,38 +250,197 @@ class Lane:
         if head is None or not self._calling:
             raise AssertionError("an answer without a call in flight")
         self._calling = False
-        verdict = judge(result, head.tries, self._patience(head.request), instant.mono, chance)
+        self.last_s = instant.mono - self._began
+        waiting = head.waiting
+        verdict = judge(result, waiting.tries, self._patience(head.request), instant.mono, chance)
+        skipped = self._skipped.pop(waiting.record.offset, None)
         if isinstance(verdict, Retry):
-            head.tries, head.not_before, head.why = verdict.tries, verdict.at, verdict.why
-            if self._closed:
+            waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why
+            if skipped is not None:
+                self._settled = self._endings.cancelled(head.request, skipped, waiting.tries.calls, instant)
+            elif self._closed:
                 self._head = None
         else:
-            self._settled = self._ended(head, result, verdict, instant)
+            self._settled = self._endings.judged(head.request, result, verdict, waiting.tries.calls, waiting.started, instant)
         return verdict
 
-    def _take(self, instant: Instant) -> Outcome | None:
-        record, arrived = self._queue.popleft()
+    def holds(self, offset: int) -> bool:
+        """Whether the request at `offset` is here and has not ended."""
+        if self._head is not None and self._head.waiting.record.offset == offset:
+            return self._settled is None
+        waiting = any(one.record.offset == offset for one in chain(self._front, self._back))
+        return waiting or offset in self._skipped or any(entry.offset == offset for entry in chain(self._awaited, self._parked))
+
+    def skip(self, offset: int, reason: str, instant: Instant) -> Outcome | Fetch | None:
+        """End the request at `offset` without a further call: its outcome, or what has to be read for that.
+
+        None where it is in a call, and ends with that one at the latest; where it is on its way back; and where it is not here.
+        """
+        head = self._head
+        if head is not None and head.waiting.record.offset == offset:
+            if self._calling:
+                self._skipped[offset] = reason
+            if self._calling or self._settled is not None:
+                return None
+            self._head = None
+            return self._endings.cancelled(head.request, reason, head.waiting.tries.calls, instant)
+        for queue in (self._front, self._back):
+            for waiting in queue:
+                if waiting.record.offset == offset:
+                    queue.remove(waiting)
+                    self._unqueue(waiting.record)
+                    return self._cancel(waiting, reason, instant)
+        if any(entry.offset == offset for entry in chain(self._awaited, self._parked)):
+            self._skipped[offset] = reason
+            return self._skip_parked(offset)
+        return None
+
+    # --- it makes room --------------------------------------------------------------------------------------------------------------
+
+    def is_waiting_long(self, instant: Instant, long_s: float) -> bool:
+        """Whether nothing of it can start for `long_s` seconds to come."""
+        if self._calling or self._settled is not None or self._awaited:
+            return False
+        why, until = self.why(instant)
+        return bool(why) and (until is None or until - instant.mono >= long_s)
+
+    def queue_s(self, now: float) -> float:
+        """How long what is queued in memory will take, going by the call in hand and the last one, seconds."""
+        pace_s = max(self.last_s, now - self._began if self._calling else 0.0)
+        return pace_s * (len(self._front) + len(self._back))
+
+    def park(self, keep: int, size_max: int, instant: Instant) -> tuple[list[Outcome], list[Record]]:
+        """Move what waits out of memory, but for the first `keep` that are queued.
+
+        Returns outcomes, to be published in this order, and records that only leave memory again, since they stand in the parked topic as
+        they are. Where nothing is kept, a head that waits goes first. What is over `size_max` bytes stays, and all that it would overtake.
+        """
+        if self._closed or self._awaited or self._settled is not None:
+            return [], []
+        outcomes: list[Outcome] = []
+        released: list[Record] = []
+        tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
+        ahead = [*([] if tried is None else [tried]), *islice(self._front, keep, None)]
+        if ahead and all(waiting.record.size_bytes <= size_max for waiting in ahead):
+            self._due = ahead[0].not_before
+            self._front = deque(islice(self._front, keep))
+            self._head = None if tried is not None else self._head
+            entries = [self._move(waiting, instant, outcomes, released, changed=waiting is tried) for waiting in ahead]
+            self._parked.extendleft(reversed(entries))
+        while self._parked and self._back and self._back[0].record.size_bytes <= size_max:
+            self._parked.append(self._move(self._back.popleft(), instant, outcomes, released, changed=False))
+        return outcomes, released
+
+    def _move(self, waiting: Waiting, instant: Instant, outcomes: list[Outcome], released: list[Record], *, changed: bool) -> Entry:
+        """Turn a record into what is kept of it, and note what has to be done for that."""
+        record = waiting.record
+        one = parked(record, waiting.tries, waiting.not_before, waiting.why or "queued", instant, waiting.started)
+        if waiting.place is not None and not changed:
+            released.append(record)
+            return one.entry(waiting.place)
+        self._unplaced.add(record.offset)
+        message = one.message(self._decoder.settings.topics.parked, self._decoder.topic_id)
+        outcomes.append(Outcome(self.owner, record, None, extra=(message,), parks=True, extra_bytes=message.size_bytes))
+        return one.entry()
+
+    def _skip_parked(self, offset: int) -> Fetch | None:
+        """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet."""
+        if offset in self._unplaced:
+            return None
+        entry = next((entry for entry in self._parked if entry.offset == offset), None)
+        if entry is None:
+            return None
+        if entry is self._parked[0]:
+            self._due = 0.0
+        self._parked.remove(entry)
+        return Fetch((self._located(entry),))
+
+    def _located(self, entry: Entry) -> Entry:
+        place = self._places.pop(entry.offset, None)
+        return entry if place is None else replace(entry, place=place)
+
+    # --- its head -------------------------------------------------------------------------------------------------------------------
+
+    def _next_head(self, instant: Instant, *, may_call: bool) -> Step | None:
+        """Make the next record the head; what is to be done instead, where that cannot be or where it ended at once."""
+        if not self._front:
+            if self._awaited:
+                return BUSY
+            if self._parked:
+                return self._next_parked(instant, may_call=may_call)
+            if not self._back:
+                return IDLE
+            self._front, self._back = self._back, self._front
+        if why := self._why_held(self._front[0].record.key):
+            return Held(why)
+        refused = self._take(self._front.popleft(), instant)
+        return None if refused is None else self._settle(refused, instant)
+
+    def _next_parked(self, instant: Instant, *, may_call: bool) -> Step:
+        first = self._parked[0]
+        if why := self._why_held(first.key):
+            return Held(why)
+        if self._due > instant.mono:
+            return Wait(self._due, first.why)
+        if first.offset in self._unplaced:
+            return BUSY  # `placed` comes with its acknowledgement
+        if not may_call:
+            return READY
+        batch: list[Entry] = []
+        while self._parked and len(batch) < FETCH_MAX and self._parked[0].offset not in self._unplaced:
+            batch.append(self._located(self._parked.popleft()))
+        self._due = 0.0
+        self._awaited = tuple(batch)
+        return Fetch(self._awaited)
+
+    def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
+        record = waiting.record
+        self._unqueue(record)
+        decoded = self._decoded(record)
+        if isinstance(decoded, Request):
+            self._head = _Head(decoded, waiting)
+            return None
+        return self._endings.refused(record, *decoded, instant, calls=waiting.tries.calls)
+
+    def _decoded(self, record: Record) -> Request | tuple[Envelope, Refusal, str]:
+        """The request; or the envelope, why it is refused, and the class of an error of ours."""
+        try:
+            decoded = self._decoder.decode(record)
+        except Exception as error:  # noqa: BLE001 - a bug of ours, met on one record, must not end worker after worker
+            return (*self._decoder.unreadable(record), type(error).__name__)
+        return decoded if isinstance(decoded, Request) else (*decoded, "")
+
+    def _cancel(self, waiting: Waiting, reason: str, instant: Instant) -> Outcome:
+        """The end of a skipped request; one that could not have been executed ends as it would have."""
+        decoded, calls = self._decoded(waiting.record), waiting.tries.calls
+        if isinstance(decoded, Request):
+            return self._endings.cancelled(decoded, reason, calls, instant)
+        return self._endings.refused(waiting.record, *decoded, instant, calls=calls)
+
+    def _overflown(self, record: Record, instant: Instant) -> Outcome:
+        decoded = self._decoded(record)
+        if not isinstance(decoded, Request):
+            return self._endings.refused(record, *decoded, instant)
+        most = self._decoder.settings.worker.halted_max_records
+        refusal = Refusal(Reason.HALTED_KEY, f"its key is halted after a failure, and {most} requests wait behind that already")
+        return self._endings.refused(record, decoded.envelope, refusal, "", instant)
+
+    def _unqueue(self, record: Record) -> None:
         left = self._queued_of.get(record.key, 0) - 1
         if left > 0:
             self._queued_of[record.key] = left
         else:
             self._queued_of.pop(record.key, None)
-        try:
-            decoded = self._decoder.decode(record)
-        except Exception as error:  # noqa: BLE001 - a bug of ours, met on one record, must not end worker after worker
-            return self._refused(record, *self._decoder.unreadable(record), instant, type(error).__name__)
-        if isinstance(decoded, Request):
-            self._head = _Head(decoded, arrived)
-            return None
-        return self._refused(record, *decoded, instant)
 
     def _start(self, head: _Head, instant: Instant) -> Start:
         self._calling = True
-        tries = head.tries = Tries(head.tries.calls + 1, head.tries.failures, head.tries.hinted_since)
-        first = head.started is None
-        if head.started is None:
-            head.started = instant.mono
-        record = head.request.record
+        self._began = instant.mono
+        waiting = head.waiting
+        tries = waiting.tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
+        first = waiting.started is None
+        if waiting.started is None:
+            waiting.started = instant.mono
+        record = waiting.record
         fences = (
             ("Dispatcher-Topic", record.topic),
             ("Dispatcher-Partition", str(record.partition)),
@@ -211,61 +451,20 @@ class Lane:
         of = head.request.call
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
         call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, of.timeout_s)
-        free = max(head.arrived, self._free_since.pop(record.key, head.arrived))
-        return Start(call, head.request, head.tries.calls, instant.mono - head.arrived, instant.mono - free if first else 0.0)
+        free = max(waiting.arrived, self._free_since.pop(record.key, waiting.arrived)) if self.key is None else instant.mono
+        return Start(call, head.request, tries.calls, instant.mono - waiting.arrived, instant.mono - free if first else 0.0)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         self._settled = self._head = None
-        key = outcome.record.key if outcome.record else None
-        if key in self._queued_of:
-            self._free_since[key] = instant.mono
-        else:
-            self._free_since.pop(key, None)
+        if self.key is None:
+            key = outcome.record.key if outcome.record else None
+            if key in self._queued_of:
+                self._free_since[key] = instant.mono
+            else:
+                self._free_since.pop(key, None)
         return Settle(outcome)
 
     def _patience(self, request: Request) -> Patience:
         upstream = self._decoder.settings.upstreams[request.call.upstream]
         wait_max_s = self._decoder.settings.worker.wait_max_s
         return Patience(request.attempts_max, upstream.backoff_base_s, upstream.backoff_max_s, wait_max_s)
-
-    def _ended(self, head: _Head, result: CallResult, verdict: Settled | Dead, instant: Instant) -> Outcome:
-        request, record = head.request, head.request.record
-        answer = result if isinstance(result, Answered) else None
-        letter: DeadLetter | None = None
-        fault: Fault | None = None
-        if isinstance(verdict, Dead):
-            retry_at = None if verdict.retry_in_s is None else instant.rfc3339(verdict.retry_in_s)
-            fault = Fault(kind_of(result), verdict.message, retry_at)
-            letter = self._letter(record, verdict.reason, verdict.message, "call", kind_of(result))
-            status = answer.status if answer is not None else None
-            letter = replace(letter, attempts=head.tries.calls, upstream=request.call.upstream, http_status=status)
-        elif verdict.status is not Status.OK:
-            fault = Fault("http", describe(result))
-        reply = Reply(
-            record=record,
-            envelope=request.envelope,
-            status=Status.DEAD if isinstance(verdict, Dead) else verdict.status,
-            attempts=head.tries.calls,
-            time=instant.rfc3339(),
-            source=self._source,
-            duration_ms=0 if head.started is None else round((instant.mono - head.started) * 1000),
-            reason=verdict.reason if isinstance(verdict, Dead) else None,
-            fault=fault,
-            answer=answer,
-            shown_headers=self._decoder.settings.upstreams[request.call.upstream].response_headers,
-            metadata=request.metadata,
-        )
-        if letter is None and answer is not None and answer.truncated:
-            reply = reply.too_large()
-        return Outcome(self.owner, record, reply, letter)
-
-    def _refused(self, record: Record, envelope: Envelope, refusal: Refusal, instant: Instant, kind: str = "") -> Outcome:
-        fault = Fault(refusal.reason.value, refusal.message)
-        reply = Reply(record, envelope, Status.DEAD, 0, instant.rfc3339(), self._source, reason=refusal.reason, fault=fault)
-        return Outcome(
-            self.owner, record, reply, self._letter(record, refusal.reason, refusal.message, "decode", kind or refusal.reason.value)
-        )
-
-    def _letter(self, record: Record, reason: Reason, message: str, stage: str, kind: str) -> DeadLetter:
-        settings = self._decoder.settings
-        return DeadLetter(record, settings.topics.dead_letters, record.partition, settings.worker.group, reason, message, stage, kind)

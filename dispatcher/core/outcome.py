@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dispatcher.core.commit_note import Range
+from dispatcher.core.control import Command
 from dispatcher.core.dead_letter import DeadLetter
 from dispatcher.core.record import Message, Record
 from dispatcher.core.reply import Fault, Reply
@@ -21,18 +23,29 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Made by a lane, given its `position` by the partition, published by the publisher. Without a reply it only moves the position."""
+    """Made by a lane, given `position` and what follows it by the partition, published by the publisher.
+
+    Without a reply it moves its record to the parked topic (`parks`), or only the position. `extra` is published with it: the parked
+    request or its tombstone, the record that halts its key.
+    """
 
     owner: Owner
     record: Record | None
     reply: Reply | None
     letter: DeadLetter | None = None
     position: int = -1
+    span: Range | None = None  # what of the log it settles; None for what had left the log before
+    number: int = -1  # tells it from other outcomes of its assignment
+    extra: tuple[Message, ...] = ()
+    parks: bool = False
+    place: int = -1  # where a parked request stands in its topic, once it is published
+    halt: Command | None = None
+    extra_bytes: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What publishing this takes, at most about: key, metadata and answer, and the record once more if there is a dead letter."""
-        size = 0 if self.letter is None else self.letter.record.size_bytes
+        size = self.extra_bytes + (0 if self.letter is None else self.letter.record.size_bytes)
         if self.reply is not None:
             size += len(self.reply.record.key or b"") + len(self.reply.metadata or b"")
             # A body that is no JSON grows by a third in base64.
@@ -43,7 +56,7 @@ class Outcome:
         """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""
         letter = () if self.letter is None else (self.letter.letter(),)
         reply = () if self.reply is None else (self.reply.message(),)
-        return (*letter, *reply)
+        return (*letter, *reply, *self.extra)
 
     def fitted(self, limits: Mapping[str, int]) -> Outcome:
         """This outcome with every message within its topic's limit in bytes: one bad record aborts everybody's transaction."""

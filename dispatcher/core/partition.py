@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from enum import Enum
 
-from dispatcher.core.lane import Lane
+from dispatcher.core.commit_note import Range
+from dispatcher.core.control import HALTED
+from dispatcher.core.instant import Instant
+from dispatcher.core.lane import Lane, WhyHeld
 from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone
 from dispatcher.core.progress import Progress
-from dispatcher.core.record import Record
+from dispatcher.core.record import Message, Record
 from dispatcher.core.request import Decoder
+from dispatcher.core.steps import Fetch
 
 
 class Flow(Enum):
@@ -25,30 +30,62 @@ class Room:
     """How much one partition may hold, and for how long what has ended may wait to be published.
 
     Pausing throws away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
+    From half of `records`, `size_bytes` or `ranges` on, or `distance` records ahead of the mark, what waits long is parked (lanes per key).
     """
 
     records: int
     size_bytes: int
     unpublished_s: float
+    # Ranges that a commit carries take 2-5 bytes each, and there is place for 3,000 bytes.
+    ranges: int = 1000
+    # A new owner reads again from the mark on: so much takes it less than a second.
+    distance: int = 10_000
+    parked: int = 100_000
+    halted: int = 1000
+    parked_max_bytes: int = 1 << 30
+    # Waiting for less is not worth a write and a read. A busy lane's queue is moved where it will take so long, and is a good part of all.
+    park_s: float = 1.0
+    queue_s: float = 30.0
+    queue_share: int = 8
+
+
+# Of a busy lane whose queue is parked so many stay, so that it runs on while others are read back.
+KEEP = 8
 
 
 class Partition:
     """One object per assignment: a late result of an earlier one lands on an object that nobody reads.
 
-    With `ordering = "partition"` it holds one lane. Owned by the engine.
+    With `ordering = "partition"` it holds one lane, else one per key that has anything. Owned by the engine. `why_held` as in `Lane`.
+    `settled`: ranges above `position` that an earlier owner's commit tells of.
     """
 
     __slots__ = (
-        *("_held_bytes", "_held_records", "_paused", "_room", "_unpublished", "_unpublished_bytes"),
-        *("closed", "lane", "owner", "progress"),
+        *("_by_key", "_decoder", "_held_bytes", "_held_records", "_number", "_paused", "_room", "_unpublished", "_unpublished_bytes"),
+        *("_why_held", "calls", "closed", "is_restored", "lanes", "owner", "parked", "progress"),
     )
 
-    def __init__(self, owner: Owner, position: int, decoder: Decoder, room: Room) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        position: int,
+        decoder: Decoder,
+        room: Room,
+        settled: Iterable[Range] = (),
+        why_held: WhyHeld = lambda _: "",
+    ) -> None:
         self.owner = owner
-        self.progress = Progress(position)
-        self.lane = Lane(owner, decoder)
+        self.progress = Progress(position, settled)
+        self.lanes: dict[bytes | None, Lane] = {}
         self.closed = False
+        self.is_restored = False  # whether what is parked is known; nothing starts before
+        self.calls = 0  # in flight
+        self.parked = 0  # requests in the parked topic, or on their way there or back
+        self._decoder = decoder
+        self._by_key = decoder.settings.worker.ordering == "key"
+        self._why_held = why_held
         self._room = room
+        self._number = 0
         self._held_records = 0
         self._held_bytes = 0
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
@@ -62,9 +99,30 @@ class Partition:
         return self._held_records
 
     @property
+    def held_bytes(self) -> int:
+        """What they take, about."""
+        return self._held_bytes
+
+    @property
     def is_drained(self) -> bool:
         """Whether a closed partition has nothing in flight: no call, no outcome that waits to be fetched, no publication."""
-        return self.closed and len(self.lane) == 0 and not self._unpublished
+        return self.closed and not self._unpublished and not any(len(lane) for lane in self.lanes.values())
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether room has to be made: memory, the commit's map, or the distance from the mark near their bound."""
+        room, progress = self._room, self.progress
+        return self._by_key and (
+            self._held_records * 2 >= room.records
+            or self._held_bytes * 2 >= room.size_bytes
+            or progress.ranges * 2 >= room.ranges
+            or progress.delivered - progress.planned >= room.distance
+        )
+
+    @property
+    def is_map_full(self) -> bool:
+        """Whether a commit could not carry one more range: only what fills a gap may start."""
+        return self.progress.ranges >= self._room.ranges
 
     def is_held_back(self, now: float) -> bool:
         """Whether no further call may start since too much waits to be published, or something for too long.
@@ -77,51 +135,136 @@ class Partition:
         oldest = next(iter(self._unpublished.values()), None)
         return oldest is not None and now - oldest[1] >= self._room.unpublished_s
 
-    def accept(self, records: Iterable[Record], now: float) -> Flow | None:
-        """Queue records that came at `now` (monotonic seconds), each at most once; says if the source should pause."""
+    def may_start(self, lane: Lane) -> bool:
+        """Whether what this lane would settle next fits into a commit."""
+        if not self.is_map_full:
+            return True
+        offset = lane.first_offset
+        return offset is not None and (offset < self.progress.top or not self.progress.is_open(offset))
+
+    def lane_of(self, key: bytes | None) -> Lane | None:
+        """The lane of a key, if it has anything."""
+        return self.lanes.get(key if self._by_key else None)
+
+    def accept(self, records: Iterable[Record], now: float) -> list[Lane]:
+        """Queue records that came at `now` (monotonic seconds), each at most once; the lanes that got any, in the order of that."""
         if self.closed:
-            return None
+            return []
+        lanes: dict[Lane, None] = {}
         for record in records:
             if self.progress.deliver(record.offset):
-                self.lane.add(record, now)
+                lane = self._lane(record.key)
+                if len(lane) + lane.parked >= self._room.halted and self._why_held(record.key) == HALTED:
+                    lane.refuse(record)
+                else:
+                    lane.add(record, now)
+                lanes[lane] = None
                 self._held_records += 1
                 self._held_bytes += record.size_bytes
-        return self._flow()
+        return list(lanes)
+
+    def restore(self, entries: Iterable[Entry], instant: Instant) -> list[Outcome]:
+        """What is parked, in order; from here on calls may start. Returns outcomes that end what is void.
+
+        What stands in the log at or above the mark and is not settled is executed from there: its parked copy is left from a move that
+        was never committed, or somebody has moved the position back.
+        """
+        void = []
+        by_lane: dict[bytes | None, list[Entry]] = {}
+        for entry in entries:
+            if self.progress.is_settled(entry.offset):
+                by_lane.setdefault(entry.key if self._by_key else None, []).append(entry)
+                self.parked += 1
+            else:
+                void.append(self._hand_out(Outcome(self.owner, None, None, extra=(self._tombstone(entry.offset),)), instant.mono))
+        self.is_restored = True
+        for key, of in by_lane.items():
+            self._lane(key).restore(of, instant)
+        return void
+
+    def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> tuple[list[Lane], list[Outcome]]:
+        """Payloads came back: the lanes that got any, and outcomes, which are settled already, of what was skipped meanwhile."""
+        of_lane: dict[bytes | None, tuple[list[Parked], list[Entry]]] = {}
+        for one in found:
+            of_lane.setdefault(one.record.key if self._by_key else None, ([], []))[0].append(one)
+            self._held_records += 1
+            self._held_bytes += one.record.size_bytes
+        for entry in missing:
+            of_lane.setdefault(entry.key if self._by_key else None, ([], []))[1].append(entry)
+            self.parked -= 1
+        lanes, outcomes = [], []
+        for key, (came, gone) in of_lane.items():
+            lane = self._lane(key)
+            outcomes += [self.settle(outcome, instant.mono) for outcome in lane.fetched(came, gone, instant)]
+            lanes.append(lane)
+        return lanes, outcomes
 
     def settle(self, outcome: Outcome, now: float) -> Outcome:
-        """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls."""
-        assert outcome.record is not None
-        position = self.progress.settle(outcome.record.offset)
-        return self._hand_out(Outcome(outcome.owner, outcome.record, outcome.reply, outcome.letter, position), now)
+        """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls.
+
+        What comes from the parked topic has left the log before: it ends there, by a tombstone, unless it is moved anew.
+        """
+        record = outcome.record
+        assert record is not None
+        if self.progress.is_open(record.offset):
+            span = self.progress.span(record.offset)
+            self.progress.settle(record.offset)
+            self.parked += outcome.parks
+            return self._hand_out(replace(outcome, span=span), now)
+        if not outcome.parks:
+            self.parked -= 1
+            outcome = replace(outcome, extra=(*outcome.extra, self._tombstone(record.offset)))
+        return self._hand_out(outcome, now)
 
     def reach_end(self, end: int, now: float) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
         position = None if self.closed else self.progress.reach_end(end)
         if position is None:
             return None
-        return self._hand_out(Outcome(self.owner, None, None, position=position), now)
+        return self._hand_out(Outcome(self.owner, None, None), now)
 
-    def acknowledge(self, outcome: Outcome) -> Flow | None:
-        """`outcome` is published and its position committed; says if the source should go on."""
+    def skip_to(self, position: int, now: float) -> Outcome | None:
+        """The log has nothing below `position` any more; an outcome that only says so, where records were lost by it."""
+        lost = None if self.closed else self.progress.skip_to(position)
+        return None if lost is None else self._hand_out(Outcome(self.owner, None, None, span=lost), now)
+
+    def end(self, target: Message, now: float) -> Outcome:
+        """An outcome that does nothing but write `target`: the tombstone of a command that has no effect any more."""
+        return self._hand_out(Outcome(self.owner, None, None, extra=(target,)), now)
+
+    def acknowledge(self, outcome: Outcome) -> Fetch | None:
+        """`outcome` is published and its position committed; what has to be fetched because of that."""
         # As it was noted, not as it is: what was published may have been cut meanwhile.
-        self._unpublished_bytes -= self._unpublished.pop(_name(outcome))[0]
+        self._unpublished_bytes -= self._unpublished.pop(outcome.number)[0]
         self.progress.acknowledge(outcome.position)
-        if outcome.record is not None:
-            self._held_records -= 1
-            self._held_bytes -= outcome.record.size_bytes
-        return self._flow()
+        record = outcome.record
+        if record is None:
+            return None
+        self._release(record)
+        lane = self.lane_of(record.key) if outcome.parks else None
+        return None if lane is None else lane.placed(record.offset, outcome.place)
 
-    def close(self) -> None:
-        """Start nothing more; the call in hand may end."""
-        self.closed = True
-        self.lane.close()
+    def park(self, instant: Instant) -> list[Outcome]:
+        """Make room: move what waits long, and the queues of lanes that hold most, out of memory. The outcomes are settled already."""
+        outcomes: list[Outcome] = []
+        room = self._room
+        for lane in list(self.lanes.values()):
+            if self.parked >= room.parked:
+                break
+            if lane.is_waiting_long(instant, room.park_s):
+                keep = 0
+            elif len(lane) * room.queue_share >= room.records and lane.queue_s(instant.mono) >= room.queue_s:
+                keep = KEEP
+            else:
+                continue
+            moved, released = lane.park(keep, room.parked_max_bytes - OVERHEAD_MAX_BYTES, instant)
+            outcomes += [self.settle(outcome, instant.mono) for outcome in moved]
+            for record in released:
+                self._release(record)
+        return outcomes
 
-    def _hand_out(self, outcome: Outcome, now: float) -> Outcome:
-        self._unpublished[_name(outcome)] = outcome.size_bytes, now
-        self._unpublished_bytes += outcome.size_bytes
-        return outcome
-
-    def _flow(self) -> Flow | None:
+    def flow(self) -> Flow | None:
+        """Whether the source should stop or go on; None where nothing changes."""
         held, size = self._held_records, self._held_bytes
         if not self._paused and (held >= self._room.records or size >= self._room.size_bytes):
             self._paused = True
@@ -131,7 +274,39 @@ class Partition:
             return Flow.RESUME
         return None
 
+    def retire(self, lane: Lane) -> None:
+        """Forget a lane that has nothing left."""
+        if self._by_key and lane.is_empty and self.lanes.get(lane.key) is lane:
+            del self.lanes[lane.key]
 
-def _name(outcome: Outcome) -> int:
-    """What tells an outcome from others of its partition: its record's offset, or minus the position that it only moves to."""
-    return -outcome.position if outcome.record is None else outcome.record.offset
+    def close(self) -> None:
+        """Start nothing more; calls in hand may end."""
+        self.closed = True
+        for lane in self.lanes.values():
+            lane.close()
+        self.lanes = {key: lane for key, lane in self.lanes.items() if len(lane)}
+
+    def busy(self) -> Iterator[Lane]:
+        """The lanes with a call in flight."""
+        return (lane for lane in self.lanes.values() if lane.is_calling)
+
+    def _lane(self, key: bytes | None) -> Lane:
+        name = key if self._by_key else None
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held)
+        return lane
+
+    def _tombstone(self, offset: int) -> Message:
+        return tombstone(self._decoder.settings.topics.parked, self._decoder.topic_id, self.owner.partition, offset)
+
+    def _release(self, record: Record) -> None:
+        self._held_records -= 1
+        self._held_bytes -= record.size_bytes
+
+    def _hand_out(self, outcome: Outcome, now: float) -> Outcome:
+        self._number += 1
+        outcome = replace(outcome, position=self.progress.planned, number=self._number)
+        self._unpublished[self._number] = outcome.size_bytes, now
+        self._unpublished_bytes += outcome.size_bytes
+        return outcome

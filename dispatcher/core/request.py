@@ -148,6 +148,14 @@ class Decoder:
             return Refusal(Reason.WRONG_PARTITION, "the key belongs to another partition: set the producer's partitioner to murmur2_random")
         return None
 
+    def offset_in(self, name: str, partition: int) -> int | None:
+        """The offset that a position id names, if it is one of this topic and `partition`."""
+        place, _, topic_id = name.partition("@")
+        topic, number, offset = place.rsplit("/", 2)
+        if (topic, number, topic_id) != (self.settings.topics.requests, str(partition), self.topic_id[:8]):
+            return None
+        return int(offset)
+
     def on_right_partition(self, record: Record) -> bool:
         """Whether an idempotent murmur2 producer would have put this key here."""
         return record.key is None or partition_for(record.key, self.partitions) == record.partition

@@ -13,9 +13,10 @@ from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
 from dispatcher.worker.destinations import Destinations
+from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Command, Commit
-from dispatcher.worker.ready import Ready, messages_of, outcome_index, positions_of
+from dispatcher.worker.ready import Ready, messages_of, outcome_index, placed
 
 # The poller answers within one poll; looking up this often shows that the thread lives.
 ANSWER_S = 0.5
@@ -29,6 +30,7 @@ class PlainSink(Protocol):
     def produce(self, messages: list[Message]) -> None: ...
     def flush(self) -> bool: ...
     def limits(self) -> Mapping[str, int] | None: ...
+    def take_places(self) -> dict[bytes, int]: ...
     @property
     def undelivered(self) -> list[Undelivered]: ...
 
@@ -38,15 +40,15 @@ class AtLeastOnce:
 
     def __init__(
         self,
-        topic_id: bytes,
         destinations: Destinations,
+        frontier: Frontier,
         sink: PlainSink,
         insistence: Insistence,
         acknowledge: Callable[[list[Outcome]], None],
         poller: SimpleQueue[Command],
     ) -> None:
-        self._topic_id = topic_id
         self._destinations = destinations
+        self._frontier = frontier
         self._sink = sink
         self._steps = insistence
         self._acknowledge = acknowledge
@@ -61,12 +63,14 @@ class AtLeastOnce:
         """Publish in order, until everything is committed or its assignment has ended."""
         pending = self._living(pending)
         self._deliver(pending)
+        places = self._sink.take_places()
         while pending := self._living(pending):
             self._number += 1
-            refused = self._commit(positions_of(pending, self._topic_id, self._number))
-            done = [ready.outcome for ready in pending if ready.owner not in refused]
+            refused = self._commit(self._frontier.positions(pending, self._number))
+            done = [ready for ready in pending if ready.owner not in refused]
             pending = [ready for ready in pending if ready.owner in refused]
-            self._acknowledge(done)
+            self._frontier.acknowledge(done)
+            self._acknowledge(placed(done, places))
             if done:
                 self._steps.ease()
             if pending:

@@ -1,30 +1,42 @@
 """The engine: owns every partition and lane, on the event loop. It asks lanes what to do, does it, and tells them how it went.
 
 Nothing here awaits but the call itself: `_advance` runs a lane until it waits for something, and whatever it waits for (an answer, a
-time, a slot, a record) calls `_advance` again.
+time, a slot, a record, a person) calls `_advance` again. A lane whose next step is a call takes a slot then, and not before; lanes that
+find none stand in line (`Turns`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
 from dispatcher.core.call import Ambiguous, Call, CallResult
-from dispatcher.core.lane import Settle, Start, Wait
+from dispatcher.core.commit_note import Range
+from dispatcher.core.control import Desired, Kind, parse_target, request_target, tombstone
+from dispatcher.core.envelope import position_id
+from dispatcher.core.gap import Gap
+from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.partition import Flow, Partition, Room
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
+from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
 from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
-from dispatcher.worker.letters import Command, Cut, Drained, Pause, Resume
+from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
+from dispatcher.worker.letters import Fetch as FetchParked
+from dispatcher.worker.turns import Turns
 
 # One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
 TURN_S = 0.02
+# Looking for what can be parked goes through all lanes of a partition: not more often than this.
+TEND_S = 0.25
 
 
 class HttpEngine(Protocol):
@@ -42,12 +54,17 @@ class Observer(Protocol):
     def acknowledged(self, outcome: Outcome) -> None: ...
     def assigned(self, partition: Partition) -> None: ...
     def measured(self, partition: Partition, end: int, now: float) -> None: ...
+    def stood(self, gaps: Mapping[int, Gap]) -> None: ...
+    def passed(self, gap: Gap) -> None: ...
     def gone(self, owner: Owner) -> None: ...
+    def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None: ...
+    def missing(self, owner: Owner, entries: Sequence[Entry]) -> None: ...
+    def map_full(self, partition: Partition, *, is_full: bool) -> None: ...
     def bug(self, error: BaseException, where: str) -> None: ...
 
 
 class Engine:
-    """`partitions` holds one object per live assignment. All methods run on the event loop."""
+    """`partitions` holds one object per live assignment, `desired` what people want of lanes. All methods run on the event loop."""
 
     def __init__(
         self,
@@ -55,33 +72,41 @@ class Engine:
         http: HttpEngine,
         poller: SimpleQueue[Command],
         publisher: SimpleQueue[object],
+        restorer: SimpleQueue[object],
         observer: Observer,
         clock: Clock,
         chance: Callable[[], float],
+        room: Room | None = None,
     ) -> None:
-        worker = decoder.settings.worker
         self._decoder = decoder
         self._http = http
         self._poller = poller
         self._publisher = publisher
+        self._restorer = restorer
         self._observer = observer
         self._clock = clock
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._room = Room(worker.lane_buffer_max_records, worker.lane_buffer_max_bytes, worker.transaction_timeout_s)
-        self._slots = worker.inflight_max
-        self._ready: deque[Partition] = deque()  # runnable lanes that wait for a slot
-        self._calls: dict[Owner, asyncio.Task[None]] = {}
-        self._cut: set[Owner] = set()  # assignments that are over and whose call has not ended yet
-        self._timers: dict[Owner, asyncio.TimerHandle] = {}
+        self._room = room or room_of(decoder.settings)
+        self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
+        self._calls: dict[Lane, asyncio.Task[None]] = {}
+        self._cut: dict[Lane, asyncio.Task[None]] = {}  # of assignments that are over: calls that have not ended yet
+        self._timers: dict[Lane, asyncio.TimerHandle] = {}
+        self._tended: dict[Owner, float] = {}  # when room may be made again
+        self._full: set[Owner] = set()  # partitions whose commits cannot carry more
         self.partitions: dict[int, Partition] = {}
+        self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
+        self.desired = Desired()
 
     # --- from the poller ------------------------------------------------------------------------------------------------------------
 
-    def assigned(self, owner: Owner, position: int) -> None:
-        """A partition came; records follow."""
-        partition = Partition(owner, position, self._decoder, self._room)
+    def assigned(self, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None:
+        """A partition came; records follow. `settled`: what is settled above its position."""
+        why_held = partial(self._why_held, owner.partition)
+        partition = Partition(owner, position, self._decoder, self._room, settled, why_held)
         self.partitions[owner.partition] = partition
+        self._publisher.put(Began(owner, tuple(settled)))
+        self._restorer.put(Restore(owner))
         self._observer.assigned(partition)
 
     def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None:
@@ -90,40 +115,58 @@ class Engine:
         for owner, batch in records.items():
             partition = self._of(owner)
             if partition is not None:
-                self._tell_flow(partition, partition.accept(batch, now))
-                self._advance(partition)
+                lanes = partition.accept(batch, now)
+                self._skip(partition, (record.offset for record in batch))
+                self._tell_flow(partition)
+                for lane in lanes:
+                    self._advance(partition, lane)
+                self._tend(partition)
         for owner, end in ends.items():
             partition = self._of(owner)
             outcome = None if partition is None else partition.reach_end(end, now)
             if outcome is not None:
                 self._publisher.put(outcome)
 
+    def stood(self, gaps: Mapping[int, Gap]) -> None:
+        """These partitions, and no others of ours, stand at a gap: what was read before it is executed, and nothing behind it."""
+        self.gaps = gaps
+        self._observer.stood(gaps)
+
+    def passed(self, gap: Gap, owner: Owner | None) -> None:
+        """Reading goes on behind a gap: what was lost counts as settled. Without an owner nothing of the partition was read yet."""
+        self._observer.passed(gap)
+        partition = None if owner is None else self._of(owner)
+        outcome = None if partition is None else partition.skip_to(gap.goes_on_at, self._clock.now().mono)
+        if outcome is not None:
+            self._publisher.put(outcome)
+
     def revoke(self, owners: Iterable[Owner]) -> None:
         """Start nothing more in these partitions; says Drained for each once nothing of it is in flight."""
         for owner in owners:
             partition = self._of(owner)
             if partition is not None:
-                partition.close()
+                self._close(partition)
+                for lane in list(partition.lanes.values()):
+                    self._advance(partition, lane)
                 self._tell_drained(partition)
 
     def abandon(self, owners: Iterable[Owner]) -> None:
-        """These assignments are over: cut off the calls in hand and forget them; says Cut for each once its call has ended."""
+        """These assignments are over: cut off the calls in hand and forget them; says Cut for each once its calls have ended."""
         for owner in owners:
             partition = self._of(owner)
             if partition is not None:
-                partition.close()
+                self._close(partition)
+                self._turns.forget(owner)
                 del self.partitions[owner.partition]
+                self.desired.give_up(owner.partition)
                 self._observer.gone(owner)
-                if (timer := self._timers.pop(owner, None)) is not None:
-                    timer.cancel()
-            call = self._calls.get(owner)
-            if call is None:
-                self._poller.put(Cut(owner))
-            elif owner not in self._cut:
-                self._cut.add(owner)
-                call.cancel()
-                # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
-                call.add_done_callback(partial(self._call_cut, owner))
+                for lane in partition.busy():
+                    call = self._cut[lane] = self._calls.pop(lane)
+                    call.cancel()
+                    # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
+                    call.add_done_callback(partial(self._call_cut, partition, lane))
+            self._restorer.put(Forget(owner))
+            self._tell_cut(owner)
 
     def measured(self, ends: dict[Owner, int]) -> None:
         """The logs of these partitions end there."""
@@ -136,18 +179,70 @@ class Engine:
 
     def acknowledged(self, outcomes: list[Outcome]) -> None:
         """These are published and their positions committed."""
-        now = self._clock.now().mono
+        partitions: dict[Partition, None] = {}
         for outcome in outcomes:
             self._observer.acknowledged(outcome)
             partition = self._of(outcome.owner)
             if partition is None:
                 continue
-            was_held_back = partition.is_held_back(now)
-            flow = partition.acknowledge(outcome)
-            self._tell_flow(partition, flow)
-            if was_held_back and not partition.is_held_back(now):
-                self._advance(partition)
+            partitions[partition] = None
+            fetch = partition.acknowledge(outcome)
+            if fetch is not None:
+                self._restorer.put(FetchParked(partition.owner, fetch.entries))
+            if outcome.parks and outcome.record is not None and (lane := partition.lane_of(outcome.record.key)) is not None:
+                self._advance(partition, lane)
+        for partition in partitions:
+            self._tell_flow(partition)
+            self._release(partition)
             self._tell_drained(partition)
+
+    # --- from the restorer ----------------------------------------------------------------------------------------------------------
+
+    def commanded(self, records: Iterable[Record]) -> None:
+        """Records of the control topic, in order."""
+        for record in records:
+            changed = self.desired.apply(record)
+            target = None if changed is None else parse_target(changed)
+            if target is None:
+                continue
+            for partition in list(self.partitions.values()):
+                match target.kind:
+                    case Kind.KEY if (lane := partition.lane_of(target.name.encode())) is not None:
+                        self._advance(partition, lane)
+                    case Kind.PARTITION if target.name == str(partition.owner.partition):
+                        for lane in list(partition.lanes.values()):
+                            self._advance(partition, lane)
+                    case Kind.REQUEST:
+                        self._skip(partition)
+                    case _:
+                        pass
+                self._tend(partition)
+
+    def restored(self, owner: Owner, entries: list[Entry]) -> None:
+        """What is parked of a partition; its calls may start."""
+        partition = self._of(owner)
+        if partition is None or partition.closed:
+            return
+        instant = self._clock.now()
+        for outcome in partition.restore(entries, instant):
+            self._publisher.put(outcome)
+        self._skip(partition)
+        for lane in list(partition.lanes.values()):
+            self._advance(partition, lane)
+        self._release(partition)
+
+    def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
+        """Parked requests were read again."""
+        partition = self._of(owner)
+        if partition is None or partition.closed:
+            return
+        if missing:
+            self._observer.missing(owner, missing)
+        lanes, outcomes = partition.fetched(found, missing, self._clock.now())
+        for outcome in outcomes:
+            self._publish(outcome)
+        for lane in lanes:
+            self._advance(partition, lane)
 
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
 
@@ -155,64 +250,96 @@ class Engine:
         partition = self.partitions.get(owner.partition)
         return partition if partition is not None and partition.owner == owner else None
 
-    def _advance(self, partition: Partition) -> None:
-        """Run the partition's lane until it waits for something."""
+    def _why_held(self, partition: int, key: bytes | None) -> str:
+        return self.desired.why_held(key, partition)
+
+    def _advance(self, partition: Partition, lane: Lane, *, has_turn: bool = False) -> None:
+        """Run a lane until it waits for something."""
         end = self._clock.now().mono + TURN_S
         while (instant := self._clock.now()).mono < end:
-            if self._is_blocked(partition):
-                return
-            step = partition.lane.next(instant)
+            may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
+            step = lane.next(instant, may_call=may_call)
             match step:
                 case Settle(outcome):
                     self._settle(partition, outcome, instant.mono)
+                    continue
                 case Start():
-                    self._start(partition, step)
-                    return
+                    self._start(partition, lane, step)
+                case Ready():
+                    self._stand_in_line(partition, lane, instant.mono)
                 case Wait(until, _):
-                    self._wait(partition, until)
-                    return
+                    self._wait(partition, lane, until)
+                    self._tend(partition)
+                case Held():
+                    self._tend(partition)
+                case Fetch(entries):
+                    self._restorer.put(FetchParked(partition.owner, entries))
+                case Idle() | Closed():
+                    partition.retire(lane)
                 case _:
-                    return
-        self._loop.call_soon(self._advance, partition)
+                    pass
+            return
+        self._loop.call_soon(self._advance, partition, lane)
 
-    def _is_blocked(self, partition: Partition) -> bool:
-        """Whether a call may not start now, although the lane might want one."""
-        if partition.lane.is_calling or partition.closed:
+    def _is_open(self, partition: Partition, now: float) -> bool:
+        """Whether calls of this partition may start at all."""
+        return partition.is_restored and not partition.is_held_back(now)
+
+    def _may_call(self, partition: Partition, lane: Lane, now: float, *, has_turn: bool) -> bool:
+        if not self._is_open(partition, now) or not partition.may_start(lane) or self._is_cut(lane):
             return False
-        if partition.is_held_back(self._clock.now().mono):
-            # An acknowledgement calls `_advance`.
-            return True
-        if any(owner.partition == partition.owner.partition for owner in self._cut):
-            # An earlier assignment's call has been cancelled and not ended yet: its end calls `_advance`.
-            return True
-        if len(self._calls) < self._slots:
-            return False
-        if partition not in self._ready:
-            self._ready.append(partition)
-        return True
+        return self._turns.has_slot(partition, has_turn=has_turn)
+
+    def _is_cut(self, lane: Lane) -> bool:
+        """Whether a call of this key, of an earlier assignment, has been cancelled and not ended yet: its end calls `_advance`."""
+        return any(other.owner.partition == lane.owner.partition and other.key == lane.key for other in self._cut)
+
+    def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
+        """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""
+        if self._is_cut(lane):
+            return
+        self._turns.stand(partition, lane, aside=not self._is_open(partition, now) or not partition.may_start(lane))
+        if self._turns.is_free:
+            # Somebody stood aside when it asked, so that it had to stand in line, though there are slots.
+            self._loop.call_soon(self._fill_slots)
+
+    def _release(self, partition: Partition) -> None:
+        """Something that kept this partition's lanes may have ended: those that stand aside because of it have their turn."""
+        if self._is_open(partition, self._clock.now().mono):
+            self._turns.release(partition, partition.may_start)
+            self._fill_slots()
 
     def _settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
-        planned = partition.settle(outcome, now)
-        misplaced = outcome.record is not None and not self._decoder.on_right_partition(outcome.record)
-        self._observer.settled(planned, misplaced=misplaced)
-        self._publisher.put(planned)
+        if outcome.halt is not None and outcome.record is not None and outcome.record.key is not None:
+            self.desired.halt(outcome.record.key, outcome.halt, partition.owner.partition)
+        self._publish(partition.settle(outcome, now))
 
-    def _wait(self, partition: Partition, until: float) -> None:
-        if partition.owner not in self._timers:
+    def _publish(self, outcome: Outcome) -> None:
+        """Hand over an outcome that the partition has settled; a command to skip its request has had its effect."""
+        record = outcome.record
+        if record is not None and outcome.reply is not None:
+            outcome = self._without_skip(outcome, record)
+        misplaced = record is not None and not self._decoder.on_right_partition(record)
+        self._observer.settled(outcome, misplaced=misplaced)
+        self._publisher.put(outcome)
+
+    def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
+        if lane not in self._timers:
             delay_s = max(0.0, until - self._clock.now().mono)
-            self._timers[partition.owner] = self._loop.call_later(delay_s, self._wake, partition)
+            self._timers[lane] = self._loop.call_later(delay_s, self._wake, partition, lane)
 
-    def _wake(self, partition: Partition) -> None:
-        self._timers.pop(partition.owner, None)
-        self._advance(partition)
+    def _wake(self, partition: Partition, lane: Lane) -> None:
+        self._timers.pop(lane, None)
+        self._advance(partition, lane)
 
-    def _start(self, partition: Partition, start: Start) -> None:
+    def _start(self, partition: Partition, lane: Lane, start: Start) -> None:
         self._observer.started(start)
-        task = self._loop.create_task(self._call(partition, start))
+        self._turns.take(partition)
+        task = self._loop.create_task(self._call(partition, lane, start))
         task.add_done_callback(_raise)
-        self._calls[partition.owner] = task
+        self._calls[lane] = task
 
-    async def _call(self, partition: Partition, start: Start) -> None:
+    async def _call(self, partition: Partition, lane: Lane, start: Start) -> None:
         began = self._clock.now().mono
         result: CallResult
         try:
@@ -223,38 +350,136 @@ class Engine:
             self._observer.bug(error, "http")
             result = Ambiguous("internal", type(error).__name__)
         if self._of(partition.owner) is partition:
-            del self._calls[partition.owner]
+            del self._calls[lane]
+            self._turns.give_back(partition)
             instant = self._clock.now()
-            verdict = partition.lane.answered(result, instant, self._chance())
+            verdict = lane.answered(result, instant, self._chance())
             self._observer.answered(start, result, verdict, instant.mono - began)
-            self._advance(partition)
+            self._turns.release(partition, partition.may_start)
+            self._advance(partition, lane)
             self._tell_drained(partition)
             self._fill_slots()
 
-    def _call_cut(self, owner: Owner, _: asyncio.Task[None]) -> None:
-        """The call of an assignment that is over has ended: a later assignment of its partition may start now."""
-        del self._calls[owner]
-        self._cut.remove(owner)
-        self._poller.put(Cut(owner))
-        successor = self.partitions.get(owner.partition)
-        if successor is not None:
-            self._advance(successor)
+    def _call_cut(self, partition: Partition, lane: Lane, _: asyncio.Task[None]) -> None:
+        """The call of an assignment that is over has ended: a later assignment may start a call of its key now."""
+        del self._cut[lane]
+        self._turns.give_back(partition)
+        self._tell_cut(lane.owner)
+        successor = self.partitions.get(lane.owner.partition)
+        again = None if successor is None else successor.lanes.get(lane.key)
+        if successor is not None and again is not None:
+            self._advance(successor, again)
         self._fill_slots()
 
     def _fill_slots(self) -> None:
         """A call has ended: its slot goes to the lane that waited longest."""
-        while self._ready and len(self._calls) < self._slots:
-            self._advance(self._ready.popleft())
+        while (turn := self._turns.next()) is not None:
+            self._advance(*turn, has_turn=True)
 
-    def _tell_flow(self, partition: Partition, flow: Flow | None) -> None:
-        if flow is Flow.PAUSE:
-            self._poller.put(Pause(partition.owner))
-        elif flow is Flow.RESUME:
-            self._poller.put(Resume(partition.owner))
+    # --- what people want -----------------------------------------------------------------------------------------------------------
+
+    def _skip(self, partition: Partition, offsets: Iterable[int] | None = None) -> None:
+        """Do what people want ended in this partition: of these offsets, or all."""
+        wanted = tuple(self.desired.skips())
+        if not wanted or not partition.is_restored or partition.closed:
+            return
+        among = None if offsets is None else frozenset(offsets)
+        for name in wanted:
+            offset = self._decoder.offset_in(name, partition.owner.partition)
+            if offset is not None and offset < partition.progress.delivered and (among is None or offset in among):
+                self._skip_one(partition, name, offset)
+
+    def _skip_one(self, partition: Partition, name: str, offset: int) -> None:
+        instant = self._clock.now()
+        lane = next((lane for lane in partition.lanes.values() if lane.holds(offset)), None)
+        command = self.desired.skip_of(name)
+        if lane is None or command is None:
+            if partition.progress.is_settled(offset):
+                # It has ended, one way or the other: nothing is left to be wanted.
+                ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+                self._publisher.put(partition.end(ended, instant.mono))
+            return
+        reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
+        match lane.skip(offset, reason, instant):
+            case Outcome() as outcome:
+                self._settle(partition, outcome, instant.mono)
+                self._advance(partition, lane)
+            case Fetch(entries):
+                self._restorer.put(FetchParked(partition.owner, entries))
+            case _:
+                pass
+
+    def _without_skip(self, outcome: Outcome, record: Record) -> Outcome:
+        """The outcome, with the end of a command that wanted just this."""
+        name = position_id(record, self._decoder.topic_id)
+        if self.desired.skip_of(name) is None:
+            return outcome
+        ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+        return replace(outcome, extra=(*outcome.extra, ended))
+
+    # --- room -----------------------------------------------------------------------------------------------------------------------
+
+    def _tend(self, partition: Partition) -> None:
+        """Make room in a partition that needs it, now or soon."""
+        if partition.closed or not partition.is_restored or not partition.is_pressed:
+            return
+        owner, now = partition.owner, self._clock.now().mono
+        due = self._tended.get(owner, 0.0)
+        if due <= now:
+            self._tended[owner] = now + TEND_S
+            self._loop.call_later(TEND_S, self._tend, partition)
+            self._make_room(partition)
+
+    def _make_room(self, partition: Partition) -> None:
+        if partition.is_map_full != (partition.owner in self._full):
+            self._full ^= {partition.owner}
+            self._observer.map_full(partition, is_full=partition.is_map_full)
+        outcomes = partition.park(self._clock.now())
+        for outcome in outcomes:
+            self._publisher.put(outcome)
+        if outcomes:
+            self._observer.parked(partition, outcomes)
+        self._tell_flow(partition)
+
+    # --- letters --------------------------------------------------------------------------------------------------------------------
+
+    def _close(self, partition: Partition) -> None:
+        for lane in partition.lanes.values():
+            if (timer := self._timers.pop(lane, None)) is not None:
+                timer.cancel()
+        self._tended.pop(partition.owner, None)
+        self._full.discard(partition.owner)
+        partition.close()
+
+    def _tell_flow(self, partition: Partition) -> None:
+        match partition.flow():
+            case Flow.PAUSE:
+                self._poller.put(Pause(partition.owner))
+            case Flow.RESUME:
+                self._poller.put(Resume(partition.owner))
+            case None:
+                pass
 
     def _tell_drained(self, partition: Partition) -> None:
         if partition.is_drained:
             self._poller.put(Drained(partition.owner))
+
+    def _tell_cut(self, owner: Owner) -> None:
+        if not any(lane.owner == owner for lane in self._cut):
+            self._poller.put(Cut(owner))
+
+
+def room_of(settings: Settings) -> Room:
+    """What one partition may hold, as it is set."""
+    worker = settings.worker
+    return Room(
+        records=worker.lane_buffer_max_records,
+        size_bytes=worker.lane_buffer_max_bytes,
+        unpublished_s=worker.transaction_timeout_s,
+        parked=worker.parked_max_records,
+        halted=worker.halted_max_records,
+        parked_max_bytes=settings.topics.parked_max_bytes,
+    )
 
 
 def _raise(task: asyncio.Task[None]) -> None:

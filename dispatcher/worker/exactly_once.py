@@ -18,9 +18,10 @@ from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.destinations import Destinations
+from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import PAUSE_FIRST_S, Insistence, OwnersDied, stop_if_senseless
 from dispatcher.worker.letters import Snapshot
-from dispatcher.worker.ready import Ready, messages_of, positions_of
+from dispatcher.worker.ready import Ready, messages_of, placed
 
 # A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Some may be late
 # echoes of our own renewal; so many in so short a time are another worker, which is fenced by us in turn.
@@ -41,6 +42,7 @@ class TransactionalSink(Protocol):
     def abort(self) -> None: ...
     def committed(self, partitions: list[int]) -> dict[int, Committed]: ...
     def limits(self) -> Mapping[str, int] | None: ...
+    def take_places(self) -> dict[bytes, int]: ...
     @property
     def undelivered(self) -> list[Undelivered]: ...
 
@@ -57,6 +59,7 @@ class ExactlyOnce:
         settings: Settings,
         topic_id: bytes,
         destinations: Destinations,
+        frontier: Frontier,
         sink: TransactionalSink,
         insistence: Insistence,
         acknowledge: Callable[[list[Outcome]], None],
@@ -64,6 +67,7 @@ class ExactlyOnce:
         self._settings = settings
         self._topic_id = topic_id
         self._destinations = destinations
+        self._frontier = frontier
         self._sink = sink
         self._steps = insistence
         self._acknowledge = acknowledge
@@ -109,8 +113,13 @@ class ExactlyOnce:
                 pending = self._recover(failed, pending, snapshot)
             else:
                 self._steps.ease()
-                self._acknowledge([ready.outcome for ready in pending])
+                self._done(pending)
                 return
+
+    def _done(self, published: list[Ready]) -> None:
+        """They are published, and committed."""
+        self._frontier.acknowledge(published)
+        self._acknowledge(placed(published, self._sink.take_places()))
 
     def _transact(self, pending: list[Ready], snapshot: Snapshot) -> None:
         """One transaction. Raises Failed with the transaction still to be ended; before the commit was asked for OwnersDied, NotTaken."""
@@ -122,7 +131,7 @@ class ExactlyOnce:
         # A fatal error shows again in the next step, with what it means.
         if any(failure.kind != "fatal" for failure in self._sink.undelivered):
             raise NotTaken
-        positions = {owner.partition: to for owner, to in positions_of(pending, self._topic_id, self._number).items()}
+        positions = {owner.partition: to for owner, to in self._frontier.positions(pending, self._number).items()}
         self._steps.insist("send_offsets", lambda: self._sink.send_offsets(positions, snapshot.group), owners)
         if not owners <= self._steps.snapshot().live:
             raise OwnersDied
@@ -191,7 +200,7 @@ class ExactlyOnce:
         self._steps.insist_on("committed", lambda: found.update(self._sink.committed(partitions)))
         done = {ready.owner for ready in pending if self._went_through(ready.owner, found[ready.owner.partition])}
         if done:
-            self._acknowledge([ready.outcome for ready in pending if ready.owner in done])
+            self._done([ready for ready in pending if ready.owner in done])
         return [ready for ready in pending if ready.owner not in done]
 
     def _went_through(self, owner: Owner, committed: Committed) -> bool:

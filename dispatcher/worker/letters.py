@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from dispatcher.core.commit_note import Range
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry
 
@@ -77,6 +78,14 @@ class PublisherEnded:
 
 
 Command = Pause | Resume | Drained | Cut | Commit | Stop | PublisherEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Engine to publisher, before any outcome of it: an assignment, and what is settled above its position already."""
+
+    owner: Owner
+    settled: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,9 +13,10 @@ from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.call import Answered, CallResult
 from dispatcher.core.envelope import Envelope
 from dispatcher.core.gap import Gap
-from dispatcher.core.lane import Start
 from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
+from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
 from dispatcher.worker.clock import Clock
 
@@ -115,12 +116,14 @@ class WorkerObserver:
     @guarded
     def measured(self, partition: Partition, end: int, now: float) -> None:
         """The once-a-second look at a partition."""
-        label, lane = str(partition.owner.partition), partition.lane
-        oldest = lane.oldest_arrival
-        self._metrics.lag.labels(label).set(max(0, end - partition.progress.acknowledged))
-        self._metrics.oldest.labels(label).set(0 if oldest is None else now - oldest)
-        self._metrics.inflight.labels(label).set(int(lane.is_calling))
-        state = 3 if partition.closed else 1 if lane.is_calling else 2 if len(lane) else 0
+        label, progress = str(partition.owner.partition), partition.progress
+        arrivals = [arrived for lane in partition.lanes.values() if (arrived := lane.oldest_arrival) is not None]
+        self._metrics.lag.labels(label).set(max(0, end - progress.acknowledged))
+        self._metrics.oldest.labels(label).set(now - min(arrivals) if arrivals else 0)
+        self._metrics.inflight.labels(label).set(partition.calls)
+        self._metrics.parked.labels(label).set(partition.parked)
+        self._metrics.map_ranges.labels(label).set(progress.ranges)
+        state = 3 if partition.closed else 1 if partition.calls else 2 if arrivals or partition.parked else 0
         self._metrics.state.labels(label).set(STANDS if partition.owner.partition in self._standing else state)
 
     @guarded
@@ -141,6 +144,30 @@ class WorkerObserver:
         """A partition was read on behind a gap."""
         self._metrics.gaps.labels(gap.cause.value, "passed").inc()
         self._metrics.gap_offsets.inc(gap.lost)
+
+    @guarded
+    def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
+        """Requests that wait long leave memory and log for the parked topic."""
+        self._metrics.parkings.inc(len(outcomes))
+        logger().info("parked", partition=partition.owner.partition, requests=len(outcomes), parked=partition.parked)
+
+    @guarded
+    def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
+        """Parked requests are not in their topic any more: somebody has removed them, and they cannot be executed."""
+        self._metrics.parked_lost.inc(len(entries))
+        hint = "the parked topic must be compacted, never trimmed or deleted: see `dispatcher topics check`"
+        logger().error("parked_lost", partition=owner.partition, offsets=[entry.offset for entry in entries][:100], hint=hint)
+
+    @guarded
+    def map_full(self, partition: Partition, *, is_full: bool) -> None:
+        """The commit of this partition cannot carry more ranges, or can again: nothing above what is settled starts meanwhile."""
+        label = str(partition.owner.partition)
+        if is_full:
+            self._metrics.map_full.labels(label).inc()
+            hint = "many calls run far ahead of one that does not end: see `dispatcher lanes list`; more partitions spread them"
+            logger().warning("commit_map_full", partition=partition.owner.partition, ranges=partition.progress.ranges, hint=hint)
+        else:
+            logger().info("commit_map_eased", partition=partition.owner.partition, ranges=partition.progress.ranges)
 
     @guarded
     def gone(self, owner: Owner) -> None:

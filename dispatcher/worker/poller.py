@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
-from dispatcher.core.commit_note import CommitNote, decode, next_epoch
+from dispatcher.core.commit_note import CommitNote, Range, decode, next_epoch
 from dispatcher.core.gap import Gap
 from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
@@ -57,7 +57,7 @@ class Source(Protocol):
 class EngineDoor(Protocol):
     """The engine's methods that the poller posts; they run on the event loop."""
 
-    def assigned(self, owner: Owner, position: int) -> None: ...
+    def assigned(self, owner: Owner, position: int, settled: tuple[Range, ...]) -> None: ...
     def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None: ...
     def revoke(self, owners: frozenset[Owner]) -> None: ...
     def abandon(self, owners: frozenset[Owner]) -> None: ...
@@ -286,7 +286,7 @@ class Poller:
             if error is not None:
                 refused[n] = error
             elif n in self._joining:
-                self._go_live(n, Owner(n, notes[n].epoch), positions[n][0])
+                self._go_live(n, Owner(n, notes[n].epoch), positions[n][0], notes[n].settled)
         if refused:
             self._join_at = self._clock.now().mono + JOIN_AGAIN_S
             self._log.info("epoch_refused", partitions=refused)
@@ -344,16 +344,20 @@ class Poller:
         note = decode(text, self._topic_id)
         if text and note is None:
             self._log.warning("commit_metadata_ignored", partition=partition, hint="another tool committed, or the topic was made anew")
-        return CommitNote(self._topic_id, next_epoch(note, self._clock.now().wall), 0)
+        position = _position(joining)
+        settled = () if note is None else note.settled_at(position)
+        if note is not None and note.settled and not settled:
+            self._log.warning("commit_map_ignored", partition=partition, hint="the position was moved by another tool: it counts, alone")
+        return CommitNote(self._topic_id, next_epoch(note, self._clock.now().wall), 0, position or 0, settled)
 
-    def _go_live(self, partition: int, owner: Owner, position: int) -> None:
+    def _go_live(self, partition: int, owner: Owner, position: int, settled: tuple[Range, ...]) -> None:
         joining = self._joining.pop(partition)
         if joining.is_full:
             self._source.resume(partition)
         self._live[partition] = owner
         self._refresh()
         self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
-        self._post(self._engine.assigned, owner, position)
+        self._post(self._engine.assigned, owner, position, settled)
         if joining.held or joining.end is not None:
             self._post(self._engine.delivered, {owner: joining.held}, {} if joining.end is None else {owner: joining.end})
 

@@ -19,6 +19,7 @@ from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.membership import Membership
 from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
@@ -35,6 +36,7 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
+from dispatcher.worker.restorer import Restorer
 from dispatcher.worker.topic_watch import TopicWatch
 
 # A loop that has not turned for this long is stuck. The longest honest wait in one turn is a commit while the coordinator is away:
@@ -165,9 +167,10 @@ class Worker:
         observer = WorkerObserver(metrics, self._clock)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
+        self._to_restorer: SimpleQueue[object] = SimpleQueue()
         topic_id = requests.topic_id_text
         decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
-        self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, observer, self._clock, random.random)
+        self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random)
         consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
         source = Source(consumer, settings.topics.requests, incremental=surroundings.protocol != "eager")
         self.poller = Poller(
@@ -197,6 +200,9 @@ class Worker:
             observer,
             self._clock,
         )
+        self.restorer = Restorer(
+            settings, topic_id, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
+        )
         self._admin = clients.admin(settings, logger=kafka_logger())
         self._membership = Membership(self._admin, worker.group)
         self._observer = observer
@@ -208,8 +214,10 @@ class Worker:
         self._loop.set_exception_handler(self._broken)
         checks = {"/livez": self._stuck, "/readyz": self._unready, "/startupz": self._unstarted}
         self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks, self._standing)
-        self._poller_end = self._thread("poller", lambda: self.poller.run(lambda: self.publisher.is_open))
+        self._poller_end = self._thread("poller", lambda: self.poller.run(lambda: self.publisher.is_open and self.restorer.is_ready))
         self._publisher_end = self._thread("publisher", self.publisher.run)
+        self._restorer_end = self._thread("restorer", self.restorer.run)
+        self._restorer_end.add_done_callback(self._restorer_ended)
         self._turn()
 
     def _sink(self, settings: Settings, transactional_id: str | None, limits: Mapping[str, int]) -> Sink:
@@ -296,6 +304,14 @@ class Worker:
         fault = None if self._signals else BrokerError("this worker cannot go on, and its client does not let go", "see the log above")
         _finish(self._poller_end, fault)
 
+    def _restorer_ended(self, end: asyncio.Future[None]) -> None:
+        """Without the restorer nothing may start, and nothing that is parked comes back: the worker ends as well."""
+        error = end.exception()
+        if isinstance(error, DispatcherError):
+            self._end(error)
+        elif error is not None:
+            self._bug(error, "restorer")
+
     def _overstay(self) -> None:
         """End a worker that was told to end and whose poller a client call holds beyond every grace; the next owner does what is left.
 
@@ -307,6 +323,7 @@ class Worker:
     def close(self) -> None:
         """Let go of what is left; the HTTP engine is its owner's."""
         self.publisher.abandon()
+        self._to_restorer.put(Stop())
         self.health.close()
 
     def _post(self, function: Callable[..., None], *args: object) -> None:
@@ -336,7 +353,7 @@ class Worker:
     def _stuck(self) -> str:
         """`/livez`: the loops turn; never "Kafka answers"."""
         now = self._clock.now().mono
-        ticks = {"event loop": self._tick, "poller": self.poller.tick, "publisher": self.publisher.tick}
+        ticks = {"event loop": self._tick, "poller": self.poller.tick, "publisher": self.publisher.tick, "restorer": self.restorer.tick}
         return ", ".join(f"{name} has not turned for {now - tick:.0f} s" for name, tick in ticks.items() if now - tick > LIVE_S)
 
     def _unready(self) -> str:

@@ -15,8 +15,9 @@ from dispatcher.worker.at_least_once import AtLeastOnce, PlainSink
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.exactly_once import ExactlyOnce, TransactionalSink
+from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Abandoned, Insistence, Observer
-from dispatcher.worker.letters import Barrier, Command, Post, Snapshot, Stop
+from dispatcher.worker.letters import Barrier, Began, Command, Post, Snapshot, Stop
 
 # Outcomes in one publication: enough for every rate that one process reaches, few enough to fit the producer's queue.
 BATCH_MAX = 2000
@@ -64,14 +65,16 @@ class Publisher:
         self._insistence = Insistence(snapshot, observer, clock)
         self.is_open = False
 
+        self._frontier = Frontier(topic_id)
+
         def acknowledge(outcomes: list[Outcome]) -> None:
             post(engine.acknowledged, outcomes)
 
         self._way: ExactlyOnce | AtLeastOnce
         if settings.worker.publishing == "exactly_once":
-            self._way = ExactlyOnce(settings, topic_id, self._destinations, sink, self._insistence, acknowledge)
+            self._way = ExactlyOnce(settings, topic_id, self._destinations, self._frontier, sink, self._insistence, acknowledge)
         else:
-            self._way = AtLeastOnce(topic_id, self._destinations, sink, self._insistence, acknowledge, poller)
+            self._way = AtLeastOnce(self._destinations, self._frontier, sink, self._insistence, acknowledge, poller)
 
     @property
     def tick(self) -> float:
@@ -118,9 +121,12 @@ class Publisher:
             if isinstance(item, Stop):
                 self._stopped = True
                 return outcomes, None
-            assert isinstance(item, Outcome)
-            outcomes.append(item)
-            size += item.size_bytes
+            if isinstance(item, Began):
+                self._frontier.begin(item.owner, item.settled)
+            else:
+                assert isinstance(item, Outcome)
+                outcomes.append(item)
+                size += item.size_bytes
             if len(outcomes) >= BATCH_MAX or size >= BATCH_MAX_BYTES:
                 break
             try:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dispatcher.core.commit_note import CommitNote
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Message
 
@@ -32,12 +31,6 @@ def messages_of(pending: Iterable[Ready]) -> list[Message]:
     return [message for ready in pending for message in ready.messages]
 
 
-def positions_of(pending: Iterable[Ready], topic_id: bytes, transaction: int) -> dict[Owner, tuple[int, str]]:
-    """Per assignment the position and metadata to commit: those of its last outcome, since they are in order."""
-    last = {ready.owner: ready.outcome.position for ready in pending}
-    return {owner: (position, CommitNote(topic_id, owner.epoch, transaction).encode()) for owner, position in last.items()}
-
-
 def outcome_index(pending: Sequence[Ready], message: int) -> int:
     """Say which outcome message number `message` belongs to."""
     seen = 0
@@ -46,3 +39,11 @@ def outcome_index(pending: Sequence[Ready], message: int) -> int:
         if message < seen:
             return i
     raise AssertionError(f"no message {message}")
+
+
+def placed(pending: Iterable[Ready], places: Mapping[bytes, int]) -> list[Outcome]:
+    """The outcomes that were published, each parked request with its place in its topic, by the key that it has there."""
+    return [
+        replace(ready.outcome, place=places.get(ready.outcome.extra[0].key or b"", -1)) if ready.outcome.parks else ready.outcome
+        for ready in pending
+    ]

@@ -126,6 +126,7 @@ class Sink:
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
+        self._places: dict[bytes, int] = {}
         # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
         self._round = 0
         self._produced = 0
@@ -190,6 +191,11 @@ class Sink:
         """Messages since `begin` (or `forget`) that the broker did not take."""
         return list(self._undelivered)
 
+    def take_places(self) -> dict[bytes, int]:
+        """Where parked requests stand in their topic, by their keys there, as the broker told since this was asked; some may be missing."""
+        places, self._places = self._places, {}
+        return places
+
     def limits(self) -> dict[str, int] | None:
         """Ask the broker what the topics take now: bytes of one record per topic that we may write; None where it does not say.
 
@@ -242,13 +248,21 @@ class Sink:
         self._undelivered.clear()
         self._produced = self._reported = 0
 
-    def _report(self, round_: int, index: int, error: KafkaError | None, _: ClientMessage | None) -> None:
+    def _report(self, round_: int, index: int, error: KafkaError | None, message: ClientMessage | None) -> None:
         # Runs inside a call of the client: it may note, and nothing else.
         if round_ != self._round:
             return
         if error is not None:
             self._undelivered.append(_undelivered(index, error))
+        elif message is not None and message.topic() == self._settings.topics.parked:
+            self._note_place(message)
         self._reported += 1
+
+    def _note_place(self, message: ClientMessage) -> None:
+        key, offset = message.key(), message.offset()
+        # A tombstone has no place to come back to, and a message that was sent twice is told with none.
+        if isinstance(key, bytes) and message.value() is not None and offset is not None and offset >= 0:
+            self._places[key] = offset
 
     def _leashed(self, call: Callable[[], object]) -> None:
         """Make a client call in a thread of its own, and leave both behind if the call does not come back. Raises KafkaException.

@@ -1,0 +1,96 @@
+"""How a request ends, as an outcome: from a verdict on its call, from a refusal, or because somebody skipped it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from dispatcher.core.call import Answered, CallResult
+from dispatcher.core.control import HALTED, Command, key_target, message
+from dispatcher.core.dead_letter import DeadLetter
+from dispatcher.core.envelope import Envelope, Refusal
+from dispatcher.core.instant import Instant
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.record import Record
+from dispatcher.core.reply import Fault, Reply
+from dispatcher.core.request import Decoder, Request
+from dispatcher.core.status import Reason, Status
+from dispatcher.core.verdict import Dead, Settled, describe, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """Makes the outcomes of one assignment."""
+
+    owner: Owner
+    decoder: Decoder
+
+    @property
+    def source(self) -> str:
+        """Who answers, as `ce_source`."""
+        return f"dispatcher/{self.decoder.settings.worker.group}"
+
+    def judged(
+        self, request: Request, result: CallResult, verdict: Settled | Dead, calls: int, started: float | None, instant: Instant
+    ) -> Outcome:
+        """The end of a request after call number `calls`; `started`: when its first one began, monotonic seconds."""
+        record = request.record
+        answer = result if isinstance(result, Answered) else None
+        letter: DeadLetter | None = None
+        fault: Fault | None = None
+        if isinstance(verdict, Dead):
+            retry_at = None if verdict.retry_in_s is None else instant.rfc3339(verdict.retry_in_s)
+            fault = Fault(kind_of(result), verdict.message, retry_at)
+            letter = self._letter(record, verdict.reason, verdict.message, "call", kind_of(result))
+            status = answer.status if answer is not None else None
+            letter = replace(letter, attempts=calls, upstream=request.call.upstream, http_status=status)
+        elif verdict.status is not Status.OK:
+            fault = Fault("http", describe(result))
+        reply = Reply(
+            record=record,
+            envelope=request.envelope,
+            status=Status.DEAD if isinstance(verdict, Dead) else verdict.status,
+            attempts=calls,
+            time=instant.rfc3339(),
+            source=self.source,
+            duration_ms=0 if started is None else round((instant.mono - started) * 1000),
+            reason=verdict.reason if isinstance(verdict, Dead) else None,
+            fault=fault,
+            answer=answer,
+            shown_headers=self.decoder.settings.upstreams[request.call.upstream].response_headers,
+            metadata=request.metadata,
+        )
+        if letter is None and answer is not None and answer.truncated:
+            reply = reply.too_large()
+        outcome = Outcome(self.owner, record, reply, letter)
+        return self._halting(outcome, request, instant) if letter is not None and request.halts_key else outcome
+
+    def refused(self, record: Record, envelope: Envelope, refusal: Refusal, kind: str, instant: Instant, calls: int = 0) -> Outcome:
+        """The end of a record that is not executed; `kind`: the class of the error, where it is one of ours, else empty."""
+        fault = Fault(refusal.reason.value, refusal.message)
+        reply = Reply(record, envelope, Status.DEAD, calls, instant.rfc3339(), self.source, reason=refusal.reason, fault=fault)
+        letter = self._letter(record, refusal.reason, refusal.message, "decode", kind or refusal.reason.value)
+        return Outcome(self.owner, record, reply, letter)
+
+    def cancelled(self, request: Request, message: str, calls: int, instant: Instant) -> Outcome:
+        """The end of a request that somebody ended before it was done."""
+        fault = Fault(Status.CANCELLED.value, message)
+        reply = Reply(request.record, request.envelope, Status.CANCELLED, calls, instant.rfc3339(), self.source, fault=fault)
+        return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata))
+
+    def _halting(self, outcome: Outcome, request: Request, instant: Instant) -> Outcome:
+        """The same outcome, with the halt of its key written beside it. The request's place makes the command's id: one halt each."""
+        key = request.record.key or b""
+        command = Command(
+            id=f"halt/{request.envelope.position_id}",
+            target=key_target(key),
+            state=HALTED,
+            at=instant.rfc3339(),
+            by=self.source,
+            reason=f"request {request.envelope.request_id} ended as a dead letter",
+        )
+        written = message(command, self.decoder.settings.topics.control)
+        return replace(outcome, extra=(*outcome.extra, written), halt=command)
+
+    def _letter(self, record: Record, reason: Reason, message: str, stage: str, kind: str) -> DeadLetter:
+        settings = self.decoder.settings
+        return DeadLetter(record, settings.topics.dead_letters, record.partition, settings.worker.group, reason, message, stage, kind)

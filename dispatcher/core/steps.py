@@ -1,0 +1,83 @@
+"""What a lane says is to be done next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.core.call import Call
+from dispatcher.core.outcome import Outcome
+from dispatcher.core.parked import Entry
+from dispatcher.core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing is queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The one call of this lane is in flight, or parked requests of it are on their way back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A call could start, if the lane may make one: its driver said that it may not now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nothing starts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The head waits until `until` (monotonic seconds); `why` is shown to people: backoff, retry_after."""
+
+    until: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The head waits until somebody lets its key go on; `why`: paused, halted. There is no time at which that ends."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read these parked requests again, in this order; the lane is Busy until `fetched`."""
+
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
+
+    `waited_s` since the record came to this worker; `behind_others_s`: the part of it spent behind records of *other* keys, which is
+    what `ordering = "key"` would save.
+    """
+
+    call: Call
+    request: Request
+    attempt: int
+    waited_s: float
+    behind_others_s: float
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the first call of its request."""
+        return self.attempt == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Publish this outcome."""
+
+    outcome: Outcome
+
+
+Step = Idle | Busy | Ready | Closed | Wait | Held | Fetch | Start | Settle
+IDLE, BUSY, READY, CLOSED = Idle(), Busy(), Ready(), Closed()
