@@ -195,9 +195,19 @@ class Consumer:
             raise KafkaException(next(iter(refused.values())))
         return [Part(n, position, refused.get(n)) for n, (position, _) in to.items()]
 
-    def get_watermark_offsets(self, part: TopicPartition, *, cached: bool) -> tuple[int, int]:
-        assert cached
-        return self._fetcher.edges(part.partition)
+    def get_watermark_offsets(self, part: TopicPartition, *, cached: bool, timeout: float = 0.0) -> tuple[int, int]:
+        """Where the log begins and ends, as it was seen last, or as the broker says now."""
+        if cached:
+            return self._fetcher.edges(part.partition)
+        self._check()
+        log, box = self._cluster.request_log(part.partition), _Answer()
+        self._wire.ask(lambda: (log.start, log.end), box.put, lambda: box.is_wanted)
+        self._process.thread.wait(timeout, lambda: box.is_there)
+        box.is_wanted = False
+        if not box.is_there:
+            raise KafkaException(plain(KafkaError._TIMED_OUT))
+        low, high = box.content
+        return low, high
 
     def consumer_group_metadata(self) -> GroupMetadata:
         return GroupMetadata(self.memberid(), self._epoch or NO_EPOCH)

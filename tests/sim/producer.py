@@ -35,6 +35,26 @@ class _Written:
     report: Report
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message as its report shows it."""
+
+    message: Message
+    place: int
+
+    def topic(self) -> str:
+        return self.message.topic
+
+    def key(self) -> bytes | None:
+        return self.message.key
+
+    def value(self) -> bytes | None:
+        return self.message.value
+
+    def offset(self) -> int:
+        return self.place
+
+
 @dataclass(slots=True)
 class _Operation:
     """A call on its way; it goes on when its caller has stopped waiting, to be asked for again, unless it `is_left` behind."""
@@ -253,6 +273,7 @@ class Producer:
         messages = [written.message for written in batch]
         name, epoch, cluster = self._name, self._epoch, self._cluster
         appended = False
+        places: list[int] = []
 
         def request() -> KafkaError | None:
             nonlocal appended
@@ -261,16 +282,17 @@ class Producer:
             if appended:  # sent again: an idempotent producer's batch is taken once
                 return None
             if name is not None:
-                cluster.transactions.write(name, epoch, log, messages)
+                places.extend(cluster.transactions.write(name, epoch, log, messages))
             else:
                 for message in messages:
-                    cluster.published(log, log.append(message), message)
+                    places.append(log.append(message))
+                    cluster.published(log, places[-1], message)
             appended = True
             return None
 
-        self._wire.ask(request, lambda error: self._sent(log, round_, batch, error), lambda: round_ == self._round)
+        self._wire.ask(request, lambda error: self._sent(log, round_, batch, places, error), lambda: round_ == self._round)
 
-    def _sent(self, log: Log, round_: int, batch: list[_Written], error: KafkaError | None) -> None:
+    def _sent(self, log: Log, round_: int, batch: list[_Written], places: list[int], error: KafkaError | None) -> None:
         if round_ != self._round:
             return
         del self._sending[log]
@@ -283,7 +305,9 @@ class Producer:
             # The library says of itself that it is fenced, and of the message what the broker said.
             error = plain(KafkaError.INVALID_PRODUCER_EPOCH)
         lane = self._lanes[log]
-        for written in batch:
+        # A batch that had to be sent again may be told without its places.
+        told = places if error is None and self._process.chance.random() > 0.02 else [-1] * len(batch)
+        for written, place in zip(batch, told, strict=True):
             lane.popleft()
-            self._reports.append(partial(written.report, error, None))
+            self._reports.append(partial(written.report, error, Delivered(written.message, place)))
         self._send(log, round_)

@@ -19,20 +19,24 @@ from tests.sim.process import Process
 T = TypeVar("T")
 # What one answer holds at most, and what a reading waits for one before it says that nothing came.
 FETCH_MAX, POLL_S = 8, 0.1
-# An idle wait for news returns late: what wakes a real thread every few milliseconds is only worth a step here if there is something to do.
+# An idle restorer looks up late: what wakes a real thread every few milliseconds is only worth a step here if there is something to do.
 IDLE_S = 1.0
 
 
 class Reader:
-    """Owned by the restorer's thread. `has_mail` says whether that thread has other work, so that an idle wait for news ends."""
+    """Owned by the restorer's thread."""
 
-    def __init__(self, process: Process, cluster: Cluster, has_mail: Callable[[], bool]) -> None:
+    def __init__(self, process: Process, cluster: Cluster) -> None:
         self._process = process
         self._cluster = cluster
-        self._has_mail = has_mail
         self._asking = Wire(cluster, process)
         self._idle: list[Wire] = []
         self._tail: _Tail | None = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `news` would give something."""
+        return self._tail is not None and bool(self._tail.found)
 
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """As `CompactedReader.ends`."""
@@ -76,7 +80,7 @@ class Reader:
             return []
         tail.ask()
         if not tail.found and timeout_s > 0:
-            self._process.thread.wait(max(timeout_s, IDLE_S), lambda: bool(tail.found) or self._has_mail())
+            self._process.thread.wait(timeout_s, lambda: bool(tail.found))
         records = list(tail.found)
         tail.found.clear()
         return records

@@ -44,17 +44,21 @@ def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition()
     try:
         decoder = Decoder(settings, TOPIC_ID_TEXT, 1, {REPLIES: 1})
         ear, clock = Ear("w", process, Counter(), None), ProcessClock(process)
-        engine = Engine(decoder, Callee(CALM, calls.append).engine(process), to_poller, SimpleQueue(), ear, clock, Random(3).random)
+        engine = Engine(
+            decoder, Callee(CALM, calls.append).engine(process), to_poller, SimpleQueue(), SimpleQueue(), ear, clock, Random(3).random
+        )
     finally:
         asyncio._set_running_loop(None)
     record = request_record(0, 0, keys_of(0, 1)[0], b'{"upstream":"sample"}', "r-0")
     process.post(engine.assigned, Owner(0, 1), 0)
+    process.post(engine.restored, Owner(0, 1), [])
     process.post(engine.delivered, {Owner(0, 1): [record]}, {})
     process.post(engine.abandon, {Owner(0, 1)})
     schedule.run(1)
     assert ([], Cut(Owner(0, 1))) == (calls, to_poller.get_nowait())
 
     process.post(engine.assigned, Owner(0, 2), 0)
+    process.post(engine.restored, Owner(0, 2), [])
     process.post(engine.delivered, {Owner(0, 2): [record]}, {})
     schedule.run(2)
     process.kill()

@@ -62,12 +62,12 @@ class Transactions:
         named.committed_last = False
         return named.epoch
 
-    def write(self, name: str, epoch: int, log: Log, messages: list[Message]) -> None:
-        """Append messages to a log within the transaction, which begins by that."""
+    def write(self, name: str, epoch: int, log: Log, messages: list[Message]) -> list[int]:
+        """Append messages to a log within the transaction, which begins by that; gives their offsets."""
         named = self._ongoing(name, epoch)
-        for message in messages:
-            offset = log.append(message, writes=named.writes)
-            named.messages.append((log, offset, message))
+        written = [(log, log.append(message, writes=named.writes), message) for message in messages]
+        named.messages += written
+        return [offset for _, offset, _ in written]
 
     def propose(self, name: str, epoch: int, to: Mapping[int, To], check: Callable[[], object]) -> None:
         """Put positions into the transaction, if the group lets them (`check`)."""
@@ -108,7 +108,8 @@ class Transactions:
         named.state = "committing" if commit else "aborting"
         named.committed_last = commit
         if commit:
-            for log, offset, message in named.messages:
+            # All of them become readable together: what is told last is the end of something.
+            for log, offset, message in sorted(named.messages, key=lambda entry: entry[2].value is None):
                 self._published(log, offset, message)
         named.messages = []
         logs = list(named.writes.entries)

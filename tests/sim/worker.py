@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
 from random import Random
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry
+from dispatcher.core.partition import Partition, Room
+from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
@@ -21,16 +25,19 @@ from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
-from tests.guarantees.events import Crashed
+from dispatcher.worker.restorer import Restorer
+from tests.guarantees.events import Crashed, Held, Released
 from tests.sim.callee import Callee
-from tests.sim.cluster import DEAD_LETTERS, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
+from tests.sim.cluster import CONTROL, DEAD_LETTERS, PARKED, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
-from tests.sim.process import Process, ProcessClock
+from tests.sim.process import Killed, Process, ProcessClock
 from tests.sim.producer import Producer
+from tests.sim.reader import IDLE_S, Reader
 
+T = TypeVar("T")
 MIB = 1024 * 1024
-LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB}
+LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB, PARKED: 2 * MIB, CONTROL: MIB}
 
 
 class SimulatedSink(Sink):
@@ -96,7 +103,7 @@ class Ear:
         if self._trace is not None:
             self._trace.append(f"{self._process.now:9.3f} {self._worker} {event} {fields}")
 
-    warning = info
+    warning = error = info
 
     def publish_failed(self, what: str, name: str) -> None:
         """Hear of a step that failed, and of the error's name."""
@@ -119,10 +126,40 @@ class Ear:
         if self._trace is not None:
             self.info("acknowledged", owner=told[-1].owner, position=told[-1].position)
 
+    def parked(self, _: object, outcomes: Sequence[Outcome]) -> None:
+        """Hear of requests that are moved aside."""
+        self.info("parked", at=[(one.owner.partition, one.record.offset) for one in outcomes if one.record is not None])
+
+    def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
+        """Hear of parked requests that were not found."""
+        self.info("missing", partition=owner.partition, offsets=[entry.offset for entry in entries])
+
+    def map_full(self, partition: Partition, *, is_full: bool) -> None:
+        """Hear of a commit that could carry no more."""
+        self.info("map_full", owner=partition.owner, is_full=is_full)
+
     def heard(self, *_: object) -> None:
         """Hear of anything else."""
 
-    started = answered = assigned = measured = gone = heard
+    started = answered = assigned = measured = gone = stood = passed = heard
+
+
+class RestorerClock:
+    """The restorer's, which waits for letters and looks at the news in between: in a simulated world only when there are any."""
+
+    def __init__(self, process: Process, reader: Reader) -> None:
+        self.now = process.instant
+        self.pause = process.pause
+        self._process = process
+        self._reader = reader
+
+    def take(self, queue: SimpleQueue[T], wait_s: float) -> T | None:
+        """As `Clock.take`."""
+        if not self._process.alive:
+            raise Killed
+        if queue.empty() and wait_s > 0:
+            self._process.thread.wait(IDLE_S, lambda: self._reader.has_news or not queue.empty())
+        return self._process.take(queue, 0)
 
 
 class Worker:
@@ -138,25 +175,27 @@ class Worker:
         tally: Counter[str],
         trace: list[str] | None,
         ended: Callable[[Worker, BaseException | None], None],
+        room: Room | None = None,
     ) -> None:
         self.settings = settings
         self.process = process = Process(cluster.schedule, chance, name, self._broken)
         self._cluster = cluster
         self._ended = ended
         self._error: BaseException | None = None
-        self._running = 2
+        self._running = 3
         self.terminated = False
         self.ear = Ear(name, process, tally, trace)
         self.ear.took = partial(cluster.took, name)
         clock = ProcessClock(process)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
+        self._to_restorer: SimpleQueue[object] = SimpleQueue()
         decoder = Decoder(settings, TOPIC_ID_TEXT, cluster.setup.partitions, {REPLIES: cluster.setup.partitions})
         # The loop is handed over as the running one, since that is what the engine asks for.
         asyncio._set_running_loop(process.loop)
         try:
-            http = callee.engine(process)
-            self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, self.ear, clock, chance.random)
+            letters = (self._to_poller, self._to_publisher, self._to_restorer)
+            self.engine = Engine(decoder, callee.engine(process), *letters, self.ear, clock, chance.random, room)
         finally:
             asyncio._set_running_loop(None)
         consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())
@@ -172,8 +211,13 @@ class Worker:
             *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
             *(lambda: self.poller.snapshot, self.ear, clock),
         )
-        process.start("poller", lambda: self.poller.run(lambda: self.publisher.is_open), self._poller_ended)
+        reader = Reader(process, cluster)
+        self.restorer = Restorer(
+            *(settings, TOPIC_ID_TEXT, reader, self.engine, self._told, self._to_restorer, RestorerClock(process, reader), self.ear)
+        )
+        process.start("poller", lambda: self.poller.run(self._may_join), self._poller_ended)
         process.start("publisher", self.publisher.run, self._publisher_ended)
+        process.start("restorer", self.restorer.run, self._restorer_ended)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -191,6 +235,20 @@ class Worker:
         self.ear.info("died", message=message)
         self._gone(None)
 
+    def _may_join(self) -> bool:
+        return self.publisher.is_open and self.restorer.is_ready
+
+    def _told(self, function: Callable[..., None], *args: Any) -> None:
+        """Post what the restorer has read; what it has to say of keys and partitions counts from when the engine has heard it."""
+        self.process.post(function, *args)
+        if function == self.engine.commanded:
+            self.process.post(self._commanded, *args)
+
+    def _commanded(self, records: list[Record]) -> None:
+        for record in records:
+            target, worker = (record.key or b"").decode(), self.process.name
+            self._cluster.tell(Released(target, worker) if record.value is None else Held(target, worker))
+
     def _broken(self, error: BaseException) -> None:
         """Something raised on the event loop, which nothing may."""
         self._gone(error)
@@ -198,11 +256,17 @@ class Worker:
     def _poller_ended(self, error: BaseException | None) -> None:
         self._error = self._error or error
         self._to_publisher.put(Stop())
+        self._to_restorer.put(Stop())
         self._one_less()
 
     def _publisher_ended(self, error: BaseException | None) -> None:
         self._error = self._error or error
         self._to_poller.put(PublisherEnded())
+        self._one_less()
+
+    def _restorer_ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._gone(error)
         self._one_less()
 
     def _one_less(self) -> None:

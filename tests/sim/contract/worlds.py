@@ -161,7 +161,7 @@ class SimulatedWorld:
     def reader(self) -> Driven:
         """Give a simulated reader in a process of its own."""
         process = self._process()
-        return Driven(self, process, Reading(simulated_reader.Reader(process, self._cluster, lambda: False)))
+        return Driven(self, process, Reading(simulated_reader.Reader(process, self._cluster)))
 
     def expel(self, consumer: Driven) -> None:
         """Have the coordinator forget the member."""
