@@ -1,0 +1,297 @@
+"""The restorer: what it does first, what it does beside what, and what it does when Kafka is away. On a real broker: `tests/e2e`."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from dispatcher.adapters.kafka.compacted import Ended, Items
+from dispatcher.core.instant import Instant
+from dispatcher.core.outcome import Owner
+from dispatcher.core.parked import Entry, Parked, tombstone
+from dispatcher.core.record import Message, Record
+from dispatcher.core.verdict import Tries
+from dispatcher.errors import BrokerAway, BrokerDenied
+from dispatcher.settings import Settings
+from dispatcher.worker import restorer
+from dispatcher.worker.letters import Drained, Fetch, Forget, Restore, Stop
+from dispatcher.worker.restorer import Restorer
+
+ID = "mZfX3kAZQ2y_-dUvVvTkPw"
+SETTINGS = Settings()
+CONTROL, PARKED = SETTINGS.topics.control, SETTINGS.topics.parked
+AWAY = BrokerAway("cannot reach Kafka")
+
+
+class Time:
+    """A clock that goes on when somebody waits."""
+
+    def __init__(self) -> None:
+        self.mono = 100.0
+
+    def now(self) -> Instant:
+        return Instant(self.mono, 1e9 + self.mono)
+
+    def take(self, queue: SimpleQueue[Any], wait_s: float) -> Any:
+        if not queue.empty():
+            return queue.get()
+        self.pause(wait_s)
+        return None
+
+    def pause(self, wait_s: float) -> None:
+        self.mono += wait_s
+
+
+class Topics:
+    """A reader of logs that a test fills. Each of `failures` is raised by the next question or reading, None lets one through."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[str, int], list[Record]] = {}
+        self.failures: deque[Exception | None] = deque()
+        self.open: set[int] = set()  # partitions of the parked topic in which a transaction is open
+        self.readings: Counter[str] = Counter()
+        self.begun: list[Mapping[int, tuple[int, int]]] = []
+        self.followed: int | None = None
+        self.closed = False
+
+    def write(self, *messages: Message) -> None:
+        for message in messages:
+            log = self.logs.setdefault((message.topic, message.partition), [])
+            log.append(Record(message.topic, message.partition, len(log), message.key, message.value, message.headers, 1))
+
+    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        self._fail()
+        return {n: len(self.logs.get((topic, n), ())) for n in partitions}
+
+    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
+        self.readings["begun"] += 1
+        self.begun.append(ranges)
+        try:
+            for n, (start, stop) in ranges.items():
+                for record in self.logs.get((topic, n), ())[start:stop]:
+                    while topic == PARKED and n in self.open:
+                        yield None
+                    self._fail()
+                    yield record
+                yield Ended(n)
+        finally:
+            self.readings["ended"] += 1
+
+    def follow(self, topic: str, offset: int) -> None:
+        assert topic == CONTROL
+        self.followed = offset
+
+    def news(self, timeout_s: float) -> list[Record]:
+        assert (0, False) == (timeout_s, self.followed is None)
+        self._fail()
+        begin, self.followed = self.followed, len(self.logs.get((CONTROL, 0), ()))
+        return self.logs.get((CONTROL, 0), [])[begin:]
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _fail(self) -> None:
+        if self.failures and (failure := self.failures.popleft()) is not None:
+            raise failure
+
+
+class Log:
+    """Counts events."""
+
+    def __init__(self) -> None:
+        self.events: Counter[str] = Counter()
+
+    def info(self, event: str, **_: object) -> None:
+        self.events[event] += 1
+
+    def warning(self, event: str, **_: object) -> None:
+        self.events[event] += 1
+
+
+class Set:
+    """A restorer over such topics; `told` is what it posted."""
+
+    def __init__(self) -> None:
+        self.topics, self.time, self.log = Topics(), Time(), Log()
+        self.inbox: SimpleQueue[object] = SimpleQueue()
+        self.told: list[tuple[Any, ...]] = []
+        self.restorer = Restorer(SETTINGS, ID, self.topics, self, self._post, self.inbox, self.time, self.log)
+
+    def commanded(self, records: list[Record]) -> None:
+        self.told.append(("commanded", [record.key for record in records]))
+
+    def restored(self, owner: Owner, entries: list[Entry]) -> None:
+        self.told.append(("restored", owner, entries))
+
+    def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
+        self.told.append(("fetched", owner, found, missing))
+
+    def turn(self, *letters: object, turns: int = 20) -> list[tuple[Any, ...]]:
+        """Hand letters in, give the restorer some turns, and take what it told."""
+        for letter in letters:
+            self.inbox.put(letter)
+        for _ in range(turns):
+            self.restorer.step()
+        told, self.told = self.told, []
+        return told
+
+    @staticmethod
+    def _post(function: Callable[..., None], *arguments: object) -> None:
+        function(*arguments)
+
+
+def request(offset: int, partition: int = 0, calls: int = 1) -> Parked:
+    """Give a parked request."""
+    return Parked(Record(SETTINGS.topics.requests, partition, offset, b"doc:1", b"{}", ()), Tries(calls), 5.0, "backoff")
+
+
+def written(*requests: Parked) -> list[Message]:
+    """Give their records."""
+    return [each.message(PARKED, ID) for each in requests]
+
+
+def command(key: bytes) -> Message:
+    """Give a record of the control topic."""
+    return Message(CONTROL, 0, key, b"{}", ())
+
+
+def test_control_is_told_whole_before_anything_else() -> None:
+    """All that is wanted is told in one piece, in order, also where it is nothing; letters wait for it, and news come behind it."""
+    made = Set()
+    made.topics.write(command(b"a"), command(b"b"), *written(request(7)))
+    made.topics.failures.extend([AWAY, None, None, AWAY])
+    assert not made.restorer.is_ready
+    told = made.turn(Restore(Owner(0, 1)), turns=100)
+    assert [("commanded", [b"a", b"b"]), ("restored", Owner(0, 1), [request(7).entry(0)])] == told
+    assert made.restorer.is_ready
+    made.topics.write(command(b"c"))
+    assert [("commanded", [b"c"])] == made.turn()
+    assert 2 == made.log.events["restorer_failed"]
+    assert [("commanded", [])] == Set().turn()
+
+
+def test_kafka_away_is_waited_out() -> None:
+    """What was asked is asked again, with pauses that grow to a bound, until it is answered whole; nothing is told twice."""
+    made = Set()
+    made.turn()
+    made.topics.write(*written(request(1), request(2), request(3, 1)))
+    for failures in ([AWAY] * 8, [None, AWAY], [None, None, AWAY, AWAY], [None] * 4 + [AWAY]):
+        made.topics.failures.extend(failures)
+        began = made.time.mono
+        told = made.turn(Restore(Owner(0, 1)), Restore(Owner(1, 1)), turns=1000)
+        assert [Owner(0, 1), Owner(1, 1)] == [owner for _, owner, _ in told]
+        assert [2, 1] == [len(entries) for *_, entries in told]
+        assert made.time.mono < began + 1000 * restorer.IDLE_S + 1
+    assert made.topics.readings["begun"] == made.topics.readings["ended"]
+
+
+def test_news_that_do_not_come_are_asked_for_again() -> None:
+    """A control topic that cannot be read for a while costs a line in the log, and no news."""
+    made = Set()
+    made.turn()
+    made.topics.write(command(b"a"))
+    made.topics.failures.append(AWAY)
+    assert [("commanded", [b"a"])] == made.turn(turns=200)
+    assert 1 == made.log.events["restorer_failed"]
+
+
+def test_a_missing_right_ends_it() -> None:
+    """No repetition mends a right that is missing: the thread ends with the reason, and lets go of its reader."""
+    made = Set()
+    made.topics.failures.append(BrokerDenied("this user may not use the topic"))
+    with pytest.raises(BrokerDenied):
+        made.restorer.run()
+    assert made.topics.closed
+
+
+def test_it_ends_when_it_is_told_to() -> None:
+    """Also in the middle of a reading, which is closed with everything else."""
+    made = Set()
+    made.topics.write(*written(request(1)))
+    made.topics.open.add(0)
+    made.turn(Restore(Owner(0, 1)))
+    assert made.topics.readings["begun"] > made.topics.readings["ended"]
+    made.inbox.put(Stop())
+    made.restorer.run()
+    assert made.topics.closed
+    assert made.topics.readings["begun"] == made.topics.readings["ended"]
+
+
+def test_what_waits_holds_up_nobody_else() -> None:
+    """While a transaction is open in one partition, others are restored and fetched, news come, and it is said what is waited for."""
+    made = Set()
+    made.topics.write(*written(request(1), request(5, 1), request(6, 2)))
+    made.turn(Restore(Owner(1, 1)), Restore(Owner(2, 1)))
+    made.topics.open.add(0)
+    assert [] == made.turn(Restore(Owner(0, 1)))
+    told = made.turn(Fetch(Owner(1, 1), (request(5, 1).entry(0),)), Fetch(Owner(2, 1), (request(6, 2).entry(),)))
+    assert [("fetched", Owner(1, 1), [request(5, 1)], []), ("fetched", Owner(2, 1), [request(6, 2)], [])] == told
+    made.topics.write(command(b"a"))
+    assert [("commanded", [b"a"])] == made.turn()
+    made.time.pause(restorer.WAIT_LONG_S)
+    assert [] == made.turn()
+    assert 1 == made.log.events["restorer_waits"]
+    made.topics.open.clear()
+    assert [("restored", Owner(0, 1), [request(1).entry(0)])] == made.turn()
+
+
+def test_answers_of_one_assignment_keep_their_order() -> None:
+    """Each letter has one answer; what is asked for while another answer is under way comes behind it."""
+    made = Set()
+    made.topics.write(*written(*[request(n) for n in range(4)]))
+    owner = Owner(0, 1)
+    entries = made.turn(Restore(owner))[-1][2]
+    letters = [Fetch(owner, (entries[1], entries[0])), Fetch(owner, ()), Fetch(owner, (entries[3], replace(entries[3], offset=9)))]
+    told = made.turn(letters[0], turns=1) + made.turn(*letters[1:])
+    assert [[1, 0], [], [3]] == [[each.record.offset for each in found] for _, _, found, _ in told]
+    assert [[], [], [9]] == [[entry.offset for entry in missing] for _, _, _, missing in told]
+
+
+def test_what_nobody_waits_for_any_more_is_left() -> None:
+    """An assignment that is over is neither restored nor fetched for, whether it was begun or not; its successor is."""
+    made = Set()
+    made.topics.write(*written(request(1), request(2, 1)))
+    made.turn()
+    made.topics.open.update({0, 1})
+    old, new = Owner(0, 1), Owner(0, 2)
+    assert [] == made.turn(Restore(old))
+    assert [] == made.turn(Restore(Owner(1, 1)), Fetch(old, (request(1).entry(0),)))
+    assert [] == made.turn(Forget(old), Forget(Owner(1, 1)), Fetch(old, (request(1).entry(0),)), Forget(old))
+    made.topics.open.clear()
+    assert [("restored", new, [request(1).entry(0)])] == made.turn(Restore(new))
+    assert [("fetched", new, [request(1)], [])] == made.turn(Forget(old), Fetch(new, (request(1).entry(),)))
+    assert made.topics.readings["begun"] == made.topics.readings["ended"]
+
+
+def test_an_index_goes_on_where_it_was() -> None:
+    """A request whose place is not known is looked for in what was written since, never in what has been read already."""
+    made = Set()
+    owner = Owner(0, 1)
+    made.topics.write(*written(request(1), request(2)))
+    made.turn(Restore(owner))
+    made.topics.write(*written(request(3), request(1, calls=2)), tombstone(PARKED, ID, 0, 2))
+    made.topics.begun.clear()
+    unknown = Fetch(owner, (request(1).entry(), request(2).entry(), request(3).entry()))
+    assert [("fetched", owner, [request(1, calls=2), request(3)], [request(2).entry()])] == made.turn(unknown)
+    assert [("fetched", owner, [request(1, calls=2), request(3)], [request(2).entry()])] == made.turn(unknown)
+    assert [{0: (2, 5)}, {0: (5, 5)}, {0: (2, 4)}] == made.topics.begun
+
+
+def test_foreign_records_are_told_of() -> None:
+    """What is not ours in a partition is passed over, and said once when it was read."""
+    made = Set()
+    made.topics.write(*written(request(1)), Message(PARKED, 0, b"k", b"v", ()), tombstone(PARKED, "another_topic_id", 0, 1))
+    assert [("restored", Owner(0, 1), [request(1).entry(0)])] == made.turn(Restore(Owner(0, 1)))[1:]
+    assert 1 == made.log.events["parked_ignored"]
+
+
+def test_a_letter_of_others_is_a_bug() -> None:
+    """What the restorer cannot answer is not lost in silence."""
+    made = Set()
+    with pytest.raises(AssertionError, match="Drained"):
+        made.turn(Drained(Owner(0, 1)))
