@@ -21,6 +21,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
+from dispatcher.worker.brakes import Brakes
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.gaps import Gaps
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop
@@ -117,6 +118,7 @@ class Poller:
         self._die = die
         self._gaps = Gaps(source, log, topic_id, partitions, passes=settings.on_gap == "continue")
         self._told_standing = self._gaps.standing
+        self._brakes = Brakes(source)
         self._joining: dict[int, _Joining] = {}
         self._live: dict[int, Owner] = {}
         self._drained: set[Owner] = set()
@@ -159,7 +161,9 @@ class Poller:
         self._serve(0)
         if self._joining and not self._stopping and self._clock.now().mono >= self._join_at:
             self._join()
-        self._hand_over(self._source.poll(POLL_S))
+        batch = self._source.poll(POLL_S)
+        self._hand_over(batch)
+        self._brakes.took(batch)
         self._cross_gaps()
         self._refresh()
         self._measure()
@@ -196,6 +200,7 @@ class Poller:
         for n in partitions:
             self._joining.pop(n, None)
         self._gaps.forget(partitions)
+        self._brakes.forget(partitions)
         owners = frozenset(self._live[n] for n in partitions if n in self._live)
         if owners:
             self._post(self._engine.revoke, owners)
@@ -213,6 +218,7 @@ class Poller:
         for n in partitions:
             self._joining.pop(n, None)
         self._gaps.forget(partitions)
+        self._brakes.forget(partitions)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
         self._refresh()
         if owners:
@@ -260,9 +266,9 @@ class Poller:
         if self._live.get(owner.partition) != owner:
             return
         if is_pause:
-            self._source.pause(owner.partition)
+            self._brakes.pause(owner.partition)
         elif not self._stopping and owner.partition not in self._gaps.standing:
-            self._source.resume(owner.partition)
+            self._brakes.resume(owner.partition)
 
     def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
         """Commit what is still ours; returns what was refused. The broker would take it for any partition: ownership is checked here."""
@@ -299,7 +305,7 @@ class Poller:
             n = gap.partition
             self._joining[n] = _Joining(Committed(gap.goes_on_at, None), self._joining[n].since)
             self._source.seek(n, gap.goes_on_at)
-            self._source.resume(n)
+            self._brakes.resume(n)
             self._pass(gap, None)
         for n in self._gaps.standing:
             self._joining.pop(n, None)
@@ -353,7 +359,7 @@ class Poller:
     def _go_live(self, partition: int, owner: Owner, position: int, settled: tuple[Range, ...]) -> None:
         joining = self._joining.pop(partition)
         if joining.is_full:
-            self._source.resume(partition)
+            self._brakes.resume(partition)
         self._live[partition] = owner
         self._refresh()
         self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
@@ -383,14 +389,16 @@ class Poller:
             self._post(self._engine.delivered, records, ends)
 
     def _hold(self, joining: _Joining, record: Record) -> None:
-        """Keep a record until its partition goes live; as many as a lane would, since the coordinator may be away for long."""
+        """Keep a record until its partition goes live; as many as the engine would, since the coordinator may be away for long."""
         joining.held.append(record)
         joining.held_bytes += record.size_bytes
         joining.end = None
-        room = self._settings
-        if not joining.is_full and (len(joining.held) >= room.lane_buffer_max_records or joining.held_bytes >= room.lane_buffer_max_bytes):
+        room, share = self._settings, len(self._joining)
+        records = min(room.lane_buffer_max_records, room.buffer_max_records // share)
+        size_bytes = min(room.lane_buffer_max_bytes, room.buffer_max_bytes // share)
+        if not joining.is_full and (len(joining.held) >= records or joining.held_bytes >= size_bytes):
             joining.is_full = True
-            self._source.pause(record.partition)
+            self._brakes.pause(record.partition)
 
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""

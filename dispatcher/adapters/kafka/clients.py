@@ -38,9 +38,22 @@ _BATCH_BYTES = 1_000_000
 # Bytes that wait in one producer. librdkafka's default (1 GiB) is a memory leak in all but name; callers see BufferError and wait.
 _PRODUCER_QUEUE_KIB = 64 * 1024
 _PRODUCER_QUEUE_MESSAGES = 100_000
-# What a consumer fetches ahead; a pause throws it away, so more is waste.
+# What a reader fetches ahead: it reads all of it, so only memory bounds it.
 _PREFETCH_KIB = 16 * 1024
 _PREFETCH_MESSAGES = 10_000
+# What a worker fetches ahead. Its own buffers are the look-ahead; they are full most of the time where a backlog is deep, and then each
+# partition is paused and resumed again and again. A pause throws away what was fetched ahead, so the worker takes it first
+# (`worker/brakes.py`), and it has to be little: a few polls' worth. No fetch is sent while so much waits, which leaves some
+# milliseconds to pause in without another answer under way. Measured, 12 partitions, buffers of 4,000 records, bytes fetched per byte in
+# the log: 1.4 to 1.9 with a reader's figures, 1.04 to 1.08 with these; the rate of a bare loop stays the same.
+_GROUP_PREFETCH_KIB = 4 * 1024
+_GROUP_PREFETCH_MESSAGES = 1000
+# An answer is cut off at so many bytes, in the middle of a batch, and the rest of that batch is fetched again: 1.8 bytes per byte in the
+# log where batches are a little larger than half of librdkafka's default of 1 MB, 1.2 with 2 MiB. Larger ones bring more records at once
+# than a lane's buffer has room for. A record beyond these limits comes all the same, alone.
+_GROUP_FETCH_PARTITION_BYTES = 2 * MIB
+# All partitions of one answer; beyond the buffers, a worker holds at most about so much for a moment.
+_GROUP_FETCH_BYTES = 16 * MIB
 # How long one request may go unanswered.
 _SOCKET_MS = 10_000
 # A group id for consumers that assign their partitions themselves: nothing is committed under it, no group is created.
@@ -120,6 +133,7 @@ def consumer(
     Without a `group` it is for `assign` with explicit offsets only. With one, `protocol` says how the group is run: `consumer` is
     KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic. `fetch_wait_ms` (default:
     librdkafka's) is how long the broker may sit on a fetch without records; a partition that is added meanwhile waits for that fetch.
+    Whoever has a group pauses partitions, and fetches little ahead.
     """
     guarantees: Properties = {
         "group.id": group or _GROUPLESS,
@@ -140,6 +154,12 @@ def consumer(
     }
     if group is not None:
         guarantees |= _group_properties(protocol)
+        defaults |= {
+            "queued.max.messages.kbytes": _GROUP_PREFETCH_KIB,
+            "queued.min.messages": _GROUP_PREFETCH_MESSAGES,
+            "max.partition.fetch.bytes": _GROUP_FETCH_PARTITION_BYTES,
+            "fetch.max.bytes": _GROUP_FETCH_BYTES,
+        }
     if group is None or protocol != "consumer":
         # A reader without a group is a classic client too: its session must not be longer than a poll interval that the user shortened.
         defaults |= {"session.timeout.ms": _CLASSIC_SESSION_S * 1000, "heartbeat.interval.ms": _CLASSIC_HEARTBEAT_S * 1000}

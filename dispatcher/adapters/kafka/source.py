@@ -53,11 +53,15 @@ class Committed:
 
 @dataclass(slots=True)
 class Batch:
-    """What one poll brought. `ends` are (partition, offset): the log ends there for now; `refused`: it does not hold that position."""
+    """What one poll brought. `ends` are (partition, offset): the log ends there for now; `refused`: it does not hold that position.
+
+    `is_all`: nothing more was fetched ahead when the poll ended, so that a pause throws nothing away.
+    """
 
     records: list[Record] = field(default_factory=list)
     ends: list[tuple[int, int]] = field(default_factory=list)
     refused: list[tuple[int, int]] = field(default_factory=list)
+    is_all: bool = True
 
 
 class Unsettled(Exception):
@@ -93,10 +97,10 @@ class Source:
             return Batch()
         self._touched.clear()
         rest = self._consumer.consume(BATCH_MAX - 1, 0)
-        return self._sorted([first, *rest])
+        return self._sorted([first, *rest], is_all=len(rest) < BATCH_MAX - 1)
 
-    def _sorted(self, messages: Iterable[Message]) -> Batch:
-        batch = Batch()
+    def _sorted(self, messages: Iterable[Message], *, is_all: bool = True) -> Batch:
+        batch = Batch(is_all=is_all)
         stale: set[int] = set()
         for message in messages:
             error = message.error()
@@ -152,7 +156,7 @@ class Source:
             self._consumer.unassign()
 
     def pause(self, partition: int) -> None:
-        """Fetch no more of it. Throws away what is fetched ahead."""
+        """Fetch no more of it. Throws away what is fetched ahead, and the answer to a fetch that is under way: it is all fetched again."""
         self._paused.add(partition)
         self._consumer.pause([TopicPartition(self._topic, partition)])
 
