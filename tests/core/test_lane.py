@@ -12,11 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.core.envelope import Envelope, Refusal
-from dispatcher.core.lane import Busy, Closed, Idle, Lane, Settle, Start, Wait
+from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason, Status
+from dispatcher.core.steps import Busy, Closed, Idle, Settle, Start, Wait
 from dispatcher.core.verdict import Retry
 from tests.specimens import MONO, OWNER, REQUESTS, answer, decoder, now, record, settings, value
 

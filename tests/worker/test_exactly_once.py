@@ -17,6 +17,7 @@ from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, IDLE_MAX_S, ExactlyOnce
+from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready
@@ -34,6 +35,9 @@ class SharedName:
         self.fresh = True
         self.groups: list[object] = []
         self.opened = 0
+
+    def take_places(self) -> dict[bytes, int]:
+        return {}
 
     def open(self) -> None:
         self.fresh = True
@@ -81,7 +85,7 @@ def published(clock: Clock, times: int, every_s: float) -> int:
     done: list[Outcome] = []
     settings = Settings()
     steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
-    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), SharedName(), steps, done.extend)
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), Frontier(bytes(16)), SharedName(), steps, done.extend)
     for number in range(times):
         way.publish([Ready(Outcome(OWNER, None, None, position=number), ())])
         clock.mono += every_s
@@ -103,7 +107,7 @@ def test_after_a_long_rest_it_begins_with_a_new_producer() -> None:
     """The broker has closed the old one's connections, and the client would take seconds to notice: those of the first reply."""
     clock, sink, done = Clock(), SharedName(), list[Outcome]()
     steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
-    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), sink, steps, done.extend)
+    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), Frontier(bytes(16)), sink, steps, done.extend)
     way.open()
     for rest_s in (IDLE_MAX_S + 1, IDLE_MAX_S + 1, 0):
         clock.mono += rest_s
@@ -131,7 +135,7 @@ def test_an_assignment_that_ends_before_the_commit_takes_its_transaction_with_it
 
     done: list[Outcome] = []
     steps = Insistence(lambda: snapshot[0], Quiet(), Clock())
-    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), Slow(), steps, done.extend)
+    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), Frontier(bytes(16)), Slow(), steps, done.extend)
     way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert ["abort"] == steps_taken
     assert not done
@@ -143,7 +147,7 @@ def test_who_is_no_member_sends_no_positions() -> None:
     snapshots = [Snapshot(1, None, live), Snapshot(1, None, live), Snapshot(2, "member", live)]
     settings, sink, done = Settings(), SharedName(), list[Outcome]()
     steps = Insistence(lambda: snapshots.pop(0) if len(snapshots) > 1 else snapshots[0], Quiet(), Clock())
-    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), sink, steps, done.extend)
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), Frontier(bytes(16)), sink, steps, done.extend)
     way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert ["member"] == sink.groups
     assert 1 == len(done)
@@ -158,7 +162,7 @@ def test_a_transaction_timeout_that_the_broker_does_not_allow_ends_the_worker() 
 
     settings = Settings()
     steps = Insistence(Snapshot, Quiet(), Clock())
-    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), Refusing(), steps, lambda _: None)
+    way = ExactlyOnce(settings, bytes(16), Destinations(settings, {}), Frontier(bytes(16)), Refusing(), steps, lambda _: None)
     with pytest.raises(BrokerError) as caught:
         way.open()
     assert "transaction_timeout_s" in str(caught.value.hint)

@@ -15,6 +15,7 @@ from dispatcher.settings import Settings, WorkerSettings
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
+from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Snapshot
 from dispatcher.worker.poller import Poller
@@ -154,6 +155,9 @@ class Sink:
     def limits(self) -> Mapping[str, int] | None:
         return None
 
+    def take_places(self) -> dict[bytes, int]:
+        return {}
+
 
 class Quiet:
     """Hears nothing."""
@@ -171,7 +175,7 @@ def test_a_commit_that_nobody_is_left_to_answer_is_not_waited_for() -> None:
     done: list[Outcome] = []
     steps = Insistence(lambda: snapshots.pop(0) if snapshots else Snapshot(9, None, frozenset()), Quiet(), Clock())
     sink: Any = Sink()
-    way = AtLeastOnce(bytes(16), Destinations(Settings(), {}), sink, steps, done.extend, nobody)
+    way = AtLeastOnce(Destinations(Settings(), {}), Frontier(bytes(16)), sink, steps, done.extend, nobody)
     record = Record("requests", 0, 0, b"doc:1", b"{}")
     way.publish([Ready(Outcome(OWNER, record, None, position=1), ())])
     assert isinstance(nobody.get_nowait(), Commit)

@@ -16,6 +16,7 @@ from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from dispatcher.worker import process
 from dispatcher.worker.process import Surroundings, Worker
+from dispatcher.worker.restorer import Restorer
 
 NOBODY = "127.0.0.1:1"
 SIGNAL_TO_END_S = 20
@@ -76,6 +77,8 @@ def test_a_client_that_does_not_let_go_after_a_fault_is_left_with_an_error(stuck
         raise BrokerError("no")
 
     monkeypatch.setattr(Source, "subscribe", refuse)
+    # Without Kafka there is no control topic to be read before.
+    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
     with pytest.raises(BrokerError):
         asyncio.run(ended(signalled=False))
     stuck.set()
