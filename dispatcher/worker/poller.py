@@ -200,7 +200,6 @@ class Poller:
         for n in partitions:
             self._joining.pop(n, None)
         self._gaps.forget(partitions)
-        self._brakes.forget(partitions)
         owners = frozenset(self._live[n] for n in partitions if n in self._live)
         if owners:
             self._post(self._engine.revoke, owners)
@@ -209,6 +208,8 @@ class Poller:
                 self._serve(POLL_S)
                 self._refresh()
             self._give_up(owners)
+        # Not before: a pause may have been asked for meanwhile, and would be made behind the poll that this runs in.
+        self._brakes.forget(partitions)
         self._source.unassign(partitions)
         self._log.info("handed_over", partitions=partitions)
 

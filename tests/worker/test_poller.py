@@ -16,7 +16,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.letters import Command, Cut, Resume, Stop
+from dispatcher.worker.letters import Command, Cut, Drained, Pause, Resume, Stop
 from dispatcher.worker.poller import Poller
 
 BATCH, ROOM = 5, 20
@@ -165,6 +165,22 @@ def test_a_partition_that_would_go_live_after_sigterm_does_not() -> None:
     poller.run()
     assert not went
     assert clock.mono < settings.drain_s
+
+
+def test_a_pause_asked_for_while_a_partition_is_given_back_does_not_meet_its_next_assignment() -> None:
+    """Rebalance callbacks run inside a poll, and a pause is made behind it: the partition came back paused, and stood for ever."""
+    log, mailbox = Log(), SimpleQueue[Command]()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
+    log.refused = None
+    poller = Poller(WorkerSettings(), bytes(16), 1, log, Engine(), *common)
+    log.subscribe(poller)
+    poller.step()
+    (owner,) = poller.snapshot.live
+    mailbox.put(Pause(owner))
+    mailbox.put(Drained(owner))
+    poller.on_revoked([0])
+    poller.step()
+    assert not log.paused
 
 
 class Died(Exception):
