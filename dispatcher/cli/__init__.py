@@ -13,6 +13,7 @@ from dispatcher.cli import (
     demo,
     dev,
     dlq,
+    lanes,
     replay,
     replies,
     sample_upstream,
@@ -28,7 +29,24 @@ from dispatcher.cli.exits import exit_code
 
 __all__ = ["main"]
 
-for _command in (ask, broker, config, demo, dev, dlq, replay, replies, sample_upstream, schema, show, submit, topics, version, worker):
+for _command in (
+    ask,
+    broker,
+    config,
+    demo,
+    dev,
+    dlq,
+    lanes,
+    replay,
+    replies,
+    sample_upstream,
+    schema,
+    show,
+    submit,
+    topics,
+    version,
+    worker,
+):
     _command.register(app)
 
 

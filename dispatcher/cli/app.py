@@ -35,6 +35,7 @@ _EXIT_CODES = (
 _PANELS = {
     "Run": ("dev", "worker", "demo"),
     "Requests and replies": ("submit", "ask", "wait", "show", "replies", "requests", "replay", "dlq"),
+    "Operate": ("lanes",),
     "Set up": ("topics", "config", "schema", "broker", "sample-upstream", "version"),
 }
 

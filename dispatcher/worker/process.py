@@ -36,6 +36,7 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
+from dispatcher.worker.reporter import Reporter, reporter_of
 from dispatcher.worker.restorer import Restorer
 from dispatcher.worker.topic_watch import TopicWatch
 
@@ -147,10 +148,12 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
         http_port=worker.health.port,
     )
     watching = asyncio.create_task(worker.watch_topic(settings))
+    reporter = worker.report(settings)
     try:
         await worker.ended()
     finally:
         watching.cancel()
+        reporter.close()
         worker.close()
     logger().info("stopped")
 
@@ -254,6 +257,12 @@ class Worker:
             await asyncio.sleep(min(TICK_S, due - now))
             if any(gap.cause is Cause.BEYOND_END for gap in self.engine.gaps.values()):
                 return
+
+    def report(self, settings: Settings) -> Reporter:
+        """Begin to tell of the lanes in the workers topic; to be closed by the caller."""
+        reporter = reporter_of(settings, self._requests.topic_id_text, self.engine, self._post, self._clock)
+        reporter.start()
+        return reporter
 
     async def ended(self) -> None:
         """Wait until both threads have ended, each in its turn. Raises what one of them raised."""

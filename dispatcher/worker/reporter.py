@@ -12,10 +12,14 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Protocol
 
-from dispatcher.adapters.logs import logger
+from dispatcher.adapters.kafka import bulletin as bulletins
+from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.core.lane_report import WorkerReport, tombstone
 from dispatcher.core.record import Message
+from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.lane_view import LaneView
 from dispatcher.worker.letters import Post
 
 # The last word is a courtesy: the group knows who is gone.
@@ -92,6 +96,17 @@ class Reporter:
         except Exception as error:  # noqa: BLE001 - as above
             logger().warning("report_failed", error_type=type(error).__name__, hint="`lanes list` will know less of this worker")
             self._letters.put(Word.NOTHING)
+
+
+def reporter_of(settings: Settings, topic_id: str, engine: Engine, post: Post, clock: Clock) -> Reporter:
+    """The reporter of a worker, which tells of the engine's lanes. `topic_id` is the request topic's, as text."""
+    view, worker, topic = LaneView(settings, topic_id), settings.worker, settings.topics.workers
+    bulletin = bulletins.Bulletin(settings, Grumble(), logger=kafka_logger())
+
+    def report() -> WorkerReport:
+        return view.report(engine.partitions, engine.gaps, engine.desired, clock.now())
+
+    return Reporter(worker.slot, topic, worker.report_interval_s, bulletin, post, report, clock)
 
 
 class Grumble:
