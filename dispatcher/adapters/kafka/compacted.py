@@ -26,8 +26,11 @@ from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError
 from dispatcher.settings import Settings
 
 # One question, and one wait for a record: who reads has other things to do, and shows in between that it lives.
-QUESTION_S = 2.0
+QUESTION_S = 3.0
 POLL_S = 0.01
+# The first question of a client. One in fifty is never answered: librdkafka 2.16 waits for metadata ("Failed to query partition leaders")
+# that it asked for before it had a connection. Asked again it answers in milliseconds; a slow broker is given longer and longer.
+FIRST_QUESTION_S = 0.25
 # A fetch that is under way when a reading ends holds up the next one's first.
 FETCH_WAIT_MS = 20
 # Nothing came for this long: is the end still there? Kafka may be away, or the topic was made anew.
@@ -60,6 +63,7 @@ class CompactedReader:
         self._settings = settings
         self._complaints = Complaints(settings)
         self._cluster: Cluster | None = None
+        self._question_s = FIRST_QUESTION_S
         self._idle: list[Consumer] = []
         self._tail: Tail | None = None
         self._followed = ("", 0)  # topic, and the offset behind its last record that was told
@@ -71,8 +75,11 @@ class CompactedReader:
         cluster = self._cluster
 
         def ask(attempt_s: float) -> dict[int, int]:
+            attempt_s, self._question_s = min(attempt_s, self._question_s), 2 * self._question_s
             answers = ask_edges(cluster.client, [(topic, number) for number in partitions], "latest", attempt_s)
-            return {number: offset_of(answer.result(timeout=attempt_s + 1)) for (_, number), answer in answers.items()}
+            found = {number: offset_of(answer.result(timeout=attempt_s + 1)) for (_, number), answer in answers.items()}
+            self._question_s = QUESTION_S
+            return found
 
         try:
             found = cluster.insisted(ask, f"asking for the ends of {topic}")
@@ -127,6 +134,7 @@ class CompactedReader:
         self._tail = self._cluster = None
 
     def _asking(self) -> AdminClient:
+        self._question_s = FIRST_QUESTION_S
         return clients.admin(self._settings, on_error=self._complaints.heard)
 
     def _reading(self, topic: str, stretches: dict[int, Stretch]) -> Items:
