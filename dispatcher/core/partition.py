@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 
+from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import HALTED
 from dispatcher.core.instant import Instant
@@ -18,18 +18,11 @@ from dispatcher.core.request import Decoder
 from dispatcher.core.steps import Fetch
 
 
-class Flow(Enum):
-    """What the source should do with this partition now."""
-
-    PAUSE = "pause"
-    RESUME = "resume"
-
-
 @dataclass(frozen=True, slots=True)
 class Room:
     """How much one partition may hold, and for how long what has ended may wait to be published.
 
-    Pausing throws away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
+    Pausing may throw away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
     From half of `records`, `size_bytes` or `ranges` on, or `distance` records ahead of the mark, what waits long is parked (lanes per key).
     """
 
@@ -61,8 +54,8 @@ class Partition:
     """
 
     __slots__ = (
-        *("_by_key", "_decoder", "_held_bytes", "_held_records", "_number", "_paused", "_room", "_unpublished", "_unpublished_bytes"),
-        *("_why_held", "calls", "closed", "is_restored", "lanes", "owner", "parked", "progress"),
+        *("_by_key", "_decoder", "_held_bytes", "_held_records", "_number", "_room", "_tap", "_unpublished", "_unpublished_bytes"),
+        *("_why_held", "calls", "closed", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
     )
 
     def __init__(
@@ -81,6 +74,7 @@ class Partition:
         self.is_restored = False  # whether what is parked is known; nothing starts before
         self.calls = 0  # in flight
         self.parked = 0  # requests in the parked topic, or on their way there or back
+        self.limit = Amount(room.records, room.size_bytes)  # what it may hold now; the engine lowers it where memory is short
         self._decoder = decoder
         self._by_key = decoder.settings.worker.ordering == "key"
         self._why_held = why_held
@@ -91,7 +85,7 @@ class Partition:
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
         self._unpublished: dict[int, tuple[int, float]] = {}
         self._unpublished_bytes = 0
-        self._paused = False
+        self._tap = Tap()
 
     @property
     def held_records(self) -> int:
@@ -99,9 +93,9 @@ class Partition:
         return self._held_records
 
     @property
-    def held_bytes(self) -> int:
-        """What they take, about."""
-        return self._held_bytes
+    def held(self) -> Amount:
+        """Those records, and what they take."""
+        return Amount(self._held_records, self._held_bytes)
 
     @property
     def is_drained(self) -> bool:
@@ -113,8 +107,7 @@ class Partition:
         """Whether room has to be made: memory, the commit's map, or the distance from the mark near their bound."""
         room, progress = self._room, self.progress
         return self._by_key and (
-            self._held_records * 2 >= room.records
-            or self._held_bytes * 2 >= room.size_bytes
+            self.limit.is_half_full(self.held)
             or progress.ranges * 2 >= room.ranges
             or progress.delivered - progress.planned >= room.distance
         )
@@ -253,7 +246,7 @@ class Partition:
                 break
             if lane.is_waiting_long(instant, room.park_s):
                 keep = 0
-            elif len(lane) * room.queue_share >= room.records and lane.queue_s(instant.mono) >= room.queue_s:
+            elif len(lane) * room.queue_share >= self.limit.records and lane.queue_s(instant.mono) >= room.queue_s:
                 keep = KEEP
             else:
                 continue
@@ -265,14 +258,7 @@ class Partition:
 
     def flow(self) -> Flow | None:
         """Whether the source should stop or go on; None where nothing changes."""
-        held, size = self._held_records, self._held_bytes
-        if not self._paused and (held >= self._room.records or size >= self._room.size_bytes):
-            self._paused = True
-            return Flow.PAUSE
-        if self._paused and held * 2 <= self._room.records and size * 2 <= self._room.size_bytes:
-            self._paused = False
-            return Flow.RESUME
-        return None
+        return self._tap.turn(self.limit, self.held)
 
     def retire(self, lane: Lane) -> None:
         """Forget a lane that has nothing left."""

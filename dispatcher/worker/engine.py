@@ -8,12 +8,14 @@ find none stand in line (`Turns`).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
+from dispatcher.core.buffer import Amount, Buffer, Flow
 from dispatcher.core.call import Ambiguous, Call, CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target, request_target, tombstone
@@ -22,7 +24,7 @@ from dispatcher.core.gap import Gap
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
-from dispatcher.core.partition import Flow, Partition, Room
+from dispatcher.core.partition import Partition, Room
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
@@ -88,10 +90,13 @@ class Engine:
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._room = room or room_of(decoder.settings)
+        self._buffer = Buffer(Amount(decoder.settings.worker.buffer_max_records, decoder.settings.worker.buffer_max_bytes))
         self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
         self._calls: dict[Lane, asyncio.Task[None]] = {}
-        self._cut: dict[Lane, asyncio.Task[None]] = {}  # of assignments that are over: calls that have not ended yet
-        self._timers: dict[Lane, asyncio.TimerHandle] = {}
+        # Calls of assignments that are over and that have not ended yet: by partition and key, of which there is one each; by assignment.
+        self._cut: dict[tuple[int, bytes | None], asyncio.Task[None]] = {}
+        self._cutting: Counter[Owner] = Counter()
+        self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
         self._tended: dict[Owner, float] = {}  # when room may be made again
         self._full: set[Owner] = set()  # partitions whose commits cannot carry more
         self.partitions: dict[int, Partition] = {}
@@ -105,6 +110,7 @@ class Engine:
         why_held = partial(self._why_held, owner.partition)
         partition = Partition(owner, position, self._decoder, self._room, settled, why_held)
         self.partitions[owner.partition] = partition
+        self._buffer.note(owner.partition, partition.held)
         self._publisher.put(Began(owner, tuple(settled)))
         self._restorer.put(Restore(owner))
         self._observer.assigned(partition)
@@ -158,10 +164,12 @@ class Engine:
                 self._close(partition)
                 self._turns.forget(owner)
                 del self.partitions[owner.partition]
+                self._buffer.forget(owner.partition)
                 self.desired.give_up(owner.partition)
                 self._observer.gone(owner)
                 for lane in partition.busy():
-                    call = self._cut[lane] = self._calls.pop(lane)
+                    call = self._cut[owner.partition, lane.key] = self._calls.pop(lane)
+                    self._cutting[owner] += 1
                     call.cancel()
                     # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
                     call.add_done_callback(partial(self._call_cut, partition, lane))
@@ -191,8 +199,8 @@ class Engine:
                 self._restorer.put(FetchParked(partition.owner, fetch.entries))
             if outcome.parks and outcome.record is not None and (lane := partition.lane_of(outcome.record.key)) is not None:
                 self._advance(partition, lane)
+        self._tell_flow(*partitions)
         for partition in partitions:
-            self._tell_flow(partition)
             self._release(partition)
             self._tell_drained(partition)
 
@@ -292,7 +300,7 @@ class Engine:
 
     def _is_cut(self, lane: Lane) -> bool:
         """Whether a call of this key, of an earlier assignment, has been cancelled and not ended yet: its end calls `_advance`."""
-        return any(other.owner.partition == lane.owner.partition and other.key == lane.key for other in self._cut)
+        return (lane.owner.partition, lane.key) in self._cut
 
     def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
         """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""
@@ -324,9 +332,14 @@ class Engine:
         self._publisher.put(outcome)
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
-        if lane not in self._timers:
-            delay_s = max(0.0, until - self._clock.now().mono)
-            self._timers[lane] = self._loop.call_later(delay_s, self._wake, partition, lane)
+        known = self._timers.get(lane)
+        if known is not None:
+            if known[0] <= until:
+                return
+            # What it waited for before has gone: this comes earlier.
+            known[1].cancel()
+        delay_s = max(0.0, until - self._clock.now().mono)
+        self._timers[lane] = until, self._loop.call_later(delay_s, self._wake, partition, lane)
 
     def _wake(self, partition: Partition, lane: Lane) -> None:
         self._timers.pop(lane, None)
@@ -362,7 +375,8 @@ class Engine:
 
     def _call_cut(self, partition: Partition, lane: Lane, _: asyncio.Task[None]) -> None:
         """The call of an assignment that is over has ended: a later assignment may start a call of its key now."""
-        del self._cut[lane]
+        del self._cut[lane.owner.partition, lane.key]
+        self._cutting[lane.owner] -= 1
         self._turns.give_back(partition)
         self._tell_cut(lane.owner)
         successor = self.partitions.get(lane.owner.partition)
@@ -446,39 +460,45 @@ class Engine:
     def _close(self, partition: Partition) -> None:
         for lane in partition.lanes.values():
             if (timer := self._timers.pop(lane, None)) is not None:
-                timer.cancel()
+                timer[1].cancel()
         self._tended.pop(partition.owner, None)
         self._full.discard(partition.owner)
         partition.close()
 
-    def _tell_flow(self, partition: Partition) -> None:
-        match partition.flow():
-            case Flow.PAUSE:
-                self._poller.put(Pause(partition.owner))
-            case Flow.RESUME:
-                self._poller.put(Resume(partition.owner))
-            case None:
-                pass
+    def _tell_flow(self, *changed: Partition) -> None:
+        """These hold more or less than before: who has to stop, and who may go on, also where others have given them room."""
+        gave = [self._buffer.note(partition.owner.partition, partition.held) for partition in changed]
+        own = Amount(self._room.records, self._room.size_bytes)
+        for partition in self.partitions.values() if any(gave) else changed:
+            partition.limit = self._buffer.limit(partition.owner.partition, own)
+            match partition.flow():
+                case Flow.PAUSE:
+                    self._poller.put(Pause(partition.owner))
+                case Flow.RESUME:
+                    self._poller.put(Resume(partition.owner))
+                case None:
+                    pass
 
     def _tell_drained(self, partition: Partition) -> None:
         if partition.is_drained:
             self._poller.put(Drained(partition.owner))
 
     def _tell_cut(self, owner: Owner) -> None:
-        if not any(lane.owner == owner for lane in self._cut):
+        if not self._cutting[owner]:
+            del self._cutting[owner]
             self._poller.put(Cut(owner))
 
 
-def room_of(settings: Settings) -> Room:
-    """What one partition may hold, as it is set."""
-    worker = settings.worker
+def room_of(settings: Settings, limits: Mapping[str, int] | None = None) -> Room:
+    """What one partition may hold, as it is set; `limits`: bytes of one record, per topic."""
+    worker, parked = settings.worker, settings.topics.parked
     return Room(
         records=worker.lane_buffer_max_records,
         size_bytes=worker.lane_buffer_max_bytes,
         unpublished_s=worker.transaction_timeout_s,
         parked=worker.parked_max_records,
         halted=worker.halted_max_records,
-        parked_max_bytes=settings.topics.parked_max_bytes,
+        parked_max_bytes=(limits or {}).get(parked, settings.topics.parked_max_bytes),
     )
 
 

@@ -8,9 +8,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dispatcher.core.buffer import Flow
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
-from dispatcher.core.partition import Flow, Partition, Room
+from dispatcher.core.partition import Partition, Room
 from dispatcher.core.record import Record
 from dispatcher.core.steps import Idle, Settle, Start, Wait
 from tests.specimens import MONO, OWNER, answer, decoder, now, record
