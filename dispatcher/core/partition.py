@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.core.commit_note import Range
@@ -15,32 +15,8 @@ from dispatcher.core.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone
 from dispatcher.core.progress import Progress
 from dispatcher.core.record import Message, Record
 from dispatcher.core.request import Decoder
+from dispatcher.core.room import Room
 from dispatcher.core.steps import Fetch
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """How much one partition may hold, and for how long what has ended may wait to be published.
-
-    Pausing may throw away what the client has fetched ahead: it starts at the full mark and ends at half of it, never record by record.
-    From half of `records`, `size_bytes` or `ranges` on, or `distance` records ahead of the mark, what waits long is parked (lanes per key).
-    """
-
-    records: int
-    size_bytes: int
-    unpublished_s: float
-    # Ranges that a commit carries take 2-5 bytes each, and there is place for 3,000 bytes.
-    ranges: int = 1000
-    # A new owner reads again from the mark on: so much takes it less than a second.
-    distance: int = 10_000
-    parked: int = 100_000
-    halted: int = 1000
-    parked_max_bytes: int = 1 << 30
-    # Waiting for less is not worth a write and a read. A busy lane's queue is moved where it will take so long, and is a good part of all.
-    park_s: float = 1.0
-    queue_s: float = 30.0
-    queue_share: int = 8
-
 
 # Of a busy lane whose queue is parked so many stay, so that it runs on while others are read back.
 KEEP = 8

@@ -24,12 +24,12 @@ from dispatcher.core.gap import Gap
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
-from dispatcher.core.partition import Partition, Room
+from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
+from dispatcher.core.room import Room, room_of
 from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
 from dispatcher.core.verdict import Dead, Retry, Settled
-from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
 from dispatcher.worker.letters import Fetch as FetchParked
@@ -487,19 +487,6 @@ class Engine:
         if not self._cutting[owner]:
             del self._cutting[owner]
             self._poller.put(Cut(owner))
-
-
-def room_of(settings: Settings, limits: Mapping[str, int] | None = None) -> Room:
-    """What one partition may hold, as it is set; `limits`: bytes of one record, per topic."""
-    worker, parked = settings.worker, settings.topics.parked
-    return Room(
-        records=worker.lane_buffer_max_records,
-        size_bytes=worker.lane_buffer_max_bytes,
-        unpublished_s=worker.transaction_timeout_s,
-        parked=worker.parked_max_records,
-        halted=worker.halted_max_records,
-        parked_max_bytes=(limits or {}).get(parked, settings.topics.parked_max_bytes),
-    )
 
 
 def _raise(task: asyncio.Task[None]) -> None:

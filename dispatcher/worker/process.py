@@ -27,6 +27,7 @@ from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.gap import Cause
 from dispatcher.core.request import Decoder
+from dispatcher.core.room import room_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
@@ -173,7 +174,10 @@ class Worker:
         self._to_restorer: SimpleQueue[object] = SimpleQueue()
         topic_id = requests.topic_id_text
         decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
-        self.engine = Engine(decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random)
+        room = room_of(settings, surroundings.limits)
+        self.engine = Engine(
+            decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random, room
+        )
         consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
         source = Source(consumer, settings.topics.requests, incremental=surroundings.protocol != "eager")
         self.poller = Poller(

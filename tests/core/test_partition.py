@@ -11,8 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dispatcher.core.buffer import Flow
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
-from dispatcher.core.partition import Partition, Room
+from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
+from dispatcher.core.room import Room
 from dispatcher.core.steps import Idle, Settle, Start, Wait
 from tests.specimens import MONO, OWNER, answer, decoder, now, record
 

@@ -16,9 +16,10 @@ from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition, Room
+from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
+from dispatcher.core.room import Room
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine
@@ -242,7 +243,8 @@ class Worker:
         """Post what the restorer has read; what it has to say of keys and partitions counts from when the engine has heard it."""
         self.process.post(function, *args)
         if function == self.engine.commanded:
-            self.process.post(self._commanded, *args)
+            # A turn later: what the engine has started before begins in this one.
+            self.process.post(self.process.post, self._commanded, *args)
 
     def _commanded(self, records: list[Record]) -> None:
         for record in records:

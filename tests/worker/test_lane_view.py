@@ -9,8 +9,9 @@ from dispatcher.core.control import HALTED, PAUSED, RUNNING, Command, Desired, k
 from dispatcher.core.gap import Cause, Gap
 from dispatcher.core.lane_report import LaneReport, PartitionReport, decode, encode
 from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition, Room
+from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
+from dispatcher.core.room import Room
 from dispatcher.core.steps import Start
 from dispatcher.worker.lane_view import LaneView
 from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings
