@@ -21,7 +21,7 @@ class Source(Protocol):
     """What is needed of the poller's source."""
 
     def pause(self, partition: int) -> None: ...
-    def seek(self, partition: int, position: int) -> None: ...
+    def restart(self, partition: int, position: int) -> None: ...
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]: ...
     def edges(self, partition: int, timeout_s: float) -> tuple[int, int]: ...
 
@@ -101,9 +101,9 @@ class Gaps:
                 break
             del self._refused[n]
             if gap is None:
-                self._source.seek(n, position)  # the log has changed since
+                self._source.restart(n, position)  # the log has changed since
             elif self._passes and gap.may_be_passed:
-                self._source.seek(n, gap.goes_on_at)
+                self._source.restart(n, gap.goes_on_at)
                 passed.append(gap)
             else:
                 self._stand([gap])

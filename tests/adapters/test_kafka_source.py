@@ -11,17 +11,17 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from dispatcher.adapters.kafka.source import Source
 
-TOPIC, PARTITION = "requests", 0
+TOPIC, PARTITION, OTHER = "requests", 0, 1
 WITHIN_S = 10.0
 
 
 @pytest.fixture
 def consumer() -> Iterator[Consumer]:
-    """Make a consumer of a topic that holds ten records."""
+    """Make a consumer of a topic that holds ten records in each of two partitions."""
     broker = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
     servers = [f"{node.host}:{node.port}" for node in broker.list_topics(timeout=WITHIN_S).brokers.values()]
-    for number in range(10):
-        broker.produce(TOPIC, str(number).encode(), partition=PARTITION)
+    for number in range(20):
+        broker.produce(TOPIC, str(number).encode(), partition=number % 2)
     assert 0 == broker.flush(WITHIN_S)
     made = Consumer(
         {
@@ -77,6 +77,31 @@ def test_a_seek_that_the_client_refuses_is_done_before_anything_else_is_read(con
     assert 0 == _first_offset(source)
     source.seek(PARTITION, 7)
     assert 7 == _first_offset(source)
+
+
+@pytest.mark.parametrize("incremental", [True, False], ids=["incremental", "eager"])
+def test_a_partition_whose_position_was_refused_is_read_on_from_another_one(consumer: Consumer, *, incremental: bool) -> None:
+    """The client gives it up, and refuses to seek in it; others are read on from where they were."""
+    source, (begin, end) = Source(consumer, TOPIC, incremental=incremental), (0, 10)
+    source.assign({PARTITION: end + 1, OTHER: begin})
+    read, refused = _read_until_refused(source)
+    assert [(PARTITION, end + 1)] == refused
+    assert (begin, end) == source.edges(PARTITION, WITHIN_S)
+    source.restart(PARTITION, end - 1)
+    while len(read) < 1 + end:
+        read += [(record.partition, record.offset) for record in source.poll(WITHIN_S).records]
+    assert [*((OTHER, offset) for offset in range(end)), (PARTITION, end - 1)] == sorted(read, key=lambda one: one[0] == PARTITION)
+
+
+def _read_until_refused(source: Source) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    read: list[tuple[int, int]] = []
+    end = time.monotonic() + WITHIN_S
+    while time.monotonic() < end:
+        batch = source.poll(0.1)
+        read += [(record.partition, record.offset) for record in batch.records]
+        if batch.refused:
+            return read, batch.refused
+    return read, []
 
 
 def _first_offset(source: Source) -> int | None:

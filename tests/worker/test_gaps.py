@@ -30,7 +30,7 @@ class Source:
     def pause(self, partition: int) -> None:
         self.paused.add(partition)
 
-    def seek(self, partition: int, position: int) -> None:
+    def restart(self, partition: int, position: int) -> None:
         self.sought[partition] = position
 
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:

@@ -45,6 +45,7 @@ class Log:
 
     def unassign(self, partitions: Iterable[int]) -> None: ...
     def seek(self, partition: int, position: int) -> None: ...
+    def restart(self, partition: int, position: int) -> None: ...
 
     def pause(self, partition: int) -> None:
         self.paused = partition == 0
@@ -263,7 +264,7 @@ class Trimmed(Log):
     def poll(self, timeout_s: float) -> Batch:
         return super().poll(timeout_s) if self.read < ROOM else Batch(refused=[(0, self.read)])
 
-    def seek(self, partition: int, position: int) -> None:
+    def restart(self, partition: int, position: int) -> None:
         assert 0 == partition
         self.read = position
 

@@ -174,6 +174,28 @@ class Source:
             LOG.debug("seek: %s", failure.args[0].str())
             self._unsought[partition] = position
 
+    def restart(self, partition: int, position: int) -> None:
+        """Read on from `position` a partition that the client has given up, since the log did not hold where it was: it refuses to seek.
+
+        It is assigned anew, which the group does not hear of: it is asked what we have in the next heartbeat, and by then we have it.
+        """
+        self._unsought.pop(partition, None)
+        self._starts[partition] = position
+        part = TopicPartition(self._topic, partition, position)
+        if self._incremental:
+            self._consumer.incremental_unassign([part])
+            self._consumer.incremental_assign([part])
+        else:
+            others = [TopicPartition(self._topic, n, self._next(n)) for n in self._starts if n != partition]
+            self._consumer.assign([part, *others])
+
+    def _next(self, partition: int) -> int:
+        """The offset that will be read next of a partition that is ours."""
+        if (position := self._unsought.get(partition)) is not None:
+            return position
+        read = self._consumer.position([TopicPartition(self._topic, partition)])[0].offset
+        return read if read >= 0 else self._starts[partition] or 0
+
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
         """Stable committed positions: no transaction that could still move them is open. Raises Unsettled until that is so."""
         try:
