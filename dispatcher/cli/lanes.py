@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from dispatcher.cli import lanes_seek
 from dispatcher.cli.app import Options
 from dispatcher.cli.rows import NOTHING, moment, note, say, word
 from dispatcher.errors import ConfigError, RefusedError, WaitTimeout
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     group.command("pause")(_pause)
     group.command("resume")(_resume)
     group.command("skip")(_skip)
+    lanes_seek.register(group)
     app.add_typer(group, name="lanes")
 
 

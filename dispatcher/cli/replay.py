@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ import orjson
 import typer
 
 from dispatcher.cli.app import Options
+from dispatcher.cli.planned import columns, command, confirm, counted
 from dispatcher.cli.replies import REPLY, Key, Partitions, partition_numbers
 from dispatcher.cli.rows import note, place, say, word
 from dispatcher.core.rate import parse_rate
-from dispatcher.errors import CallFailed, ConfigError, RefusedError
+from dispatcher.errors import CallFailed, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
     from dispatcher.client.replay import Replayer
 
     if plan.requests:
-        _confirm(options, plan.requests)
+        confirm(options, plan.requests, f"this calls {counted(plan.requests, 'request')} again")
         note(f"note: to go on after an interruption: {_command(plan, options)}")
     with _progress(options, plan.requests) as told:
         replayed = Replayer(options.settings(), timeout_s=options.timeout_s).execute(plan, per_s=per_s, told=told) if plan.requests else 0
@@ -131,19 +131,6 @@ def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
         return
     before = f", {plan.requests - replayed} before" if replayed < plan.requests else ""
     say(f"replayed {replayed} of {plan.requests} requests{before}: replay {plan.replay_id}")
-
-
-def _confirm(options: Options, count: int) -> None:
-    """Have the number typed by a person: it is the one thing that they cannot know without having read the plan."""
-    if options.yes:
-        return
-    if not sys.stdin.isatty():
-        raise RefusedError(f"this calls {_counted(count, 'request')} again, and nobody was asked", "add -y to do it")
-    answer = typer.prompt(
-        f"This calls {_counted(count, 'request')} again. Type their number to do it", default="", show_default=False, err=True
-    )
-    if answer.strip() != str(count):
-        raise RefusedError("nothing was done: the number was another one", f"type {count}, or add -y")
 
 
 @contextmanager
@@ -200,7 +187,7 @@ def _show(overview: Overview, options: Options, *, as_data: bool) -> None:
 def _lines(overview: Overview) -> Iterator[str]:
     """Write an overview for people."""
     more = "" if overview.keys_are_all else "more than "
-    yield f"{_counted(overview.plan.requests, 'request')} of {more}{_counted(overview.keys, 'key')} in {overview.topic}"
+    yield f"{counted(overview.plan.requests, 'request')} of {more}{counted(overview.keys, 'key')} in {overview.topic}"
     if overview.top_keys:
         yield "most: " + ", ".join(f"{word(key)} ({count})" for key, count in overview.top_keys)
     rows = [("PARTITION", "FROM", "TO", "REQUESTS", "QUEUED BEFORE THEM")]
@@ -209,16 +196,10 @@ def _lines(overview: Overview) -> Iterator[str]:
         for view in overview.partitions
         if view.requests
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows if len(rows) > 1 else []:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from columns(rows)
     if overview.skipped:
         yield "left out: " + ", ".join(f"{count} {LEFT_OUT.get(why, why)}" for why, count in sorted(overview.skipped.items()))
     yield from (_gap(gap) for gap in overview.gaps)
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
 def _gap(gap: Gap) -> str:
@@ -250,12 +231,5 @@ def _object(overview: Overview) -> dict[str, Any]:
 
 
 def _command(plan: Plan, options: Options) -> str:
-    """Write the command that does a plan, or goes on with it. What is given by -X may be secret and is left out."""
-    words = ["dispatcher"]
-    if options.config is not None:
-        words += ["--config", str(options.config)]
-    if brokers := options.flags.get("kafka.bootstrap_servers"):
-        words += ["-b", str(brokers)]
-    extra = " and the same -X" if options.properties else ""
-    yes = ["-y"] if options.yes else []
-    return shlex.join([*words, "replay", "--plan", plan.encode(), "--execute", *yes]) + extra
+    """Write the command that does a plan, or goes on with it."""
+    return command(options, "replay", "--plan", plan.encode(), "--execute")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from dispatcher.adapters.kafka.admin import Cluster, facts_of
 from dispatcher.adapters.kafka.log import LogReader
+from dispatcher.adapters.kafka.starts import log_edges
 from dispatcher.core.parked import Entry, read_key, read_parked
 from dispatcher.core.positions import START, Span
 from dispatcher.settings import Settings
@@ -14,10 +15,11 @@ from dispatcher.settings import Settings
 Index = dict[int, dict[int, Entry]]
 
 
-def index(settings: Settings, cluster: Cluster, partitions: Sequence[int], topic_id_text: str) -> Index:
+def index(settings: Settings, cluster: Cluster, partitions: Sequence[int], topic_id_text: str, *, whole: bool = False) -> Index:
     """Read what is parked of the request topic of that id, up to the end that is there now. Blocks. Errors as `LogReader` has them.
 
     Also what is void: entries of records that the group has not settled, which no worker takes up. Empty where there is no such topic.
+    `whole`: also what open transactions hide, which are waited for.
     """
     topics = settings.topics
     known = facts_of(cluster, [topics.parked]).get(topics.parked)
@@ -25,6 +27,8 @@ def index(settings: Settings, cluster: Cluster, partitions: Sequence[int], topic
     if not found:
         return found
     with LogReader(settings, topics.parked, cluster.timeout_s) as reader:
+        if whole:
+            reader.await_stable(log_edges(cluster, topics.parked, [*found], "latest"))
         for record in reader.read(Span(START), partitions=[*found], until_end=True):
             place = read_key(record.key)
             if place is None or place[0] != topic_id_text or place[1] != record.partition:

@@ -22,13 +22,13 @@ from dispatcher.client.replay_writer import PAUSE_S, ReplayWriter, Work
 from dispatcher.core import record
 from dispatcher.core.headway import Headway
 from dispatcher.core.instant import Instant
-from dispatcher.core.positions import END, Span
+from dispatcher.core.positions import Span
 from dispatcher.core.rate import Pace
 from dispatcher.core.replay import Ledger, Selection, Survey, due, replayed
 from dispatcher.core.replay_plan import Gap, Plan, gap
 from dispatcher.core.request import Decoder
 from dispatcher.core.request_id import CHANCE_BITS, time_ordered
-from dispatcher.errors import CallFailed, RefusedError, WaitTimeout
+from dispatcher.errors import CallFailed, RefusedError
 from dispatcher.settings import Settings
 
 # What goes into one transaction: some 10 ms of work for the cluster, and little to do again.
@@ -210,7 +210,7 @@ class Replayer:
                 "nobody can tell what is left of this plan; plan anew what is still there",
             )
         with self._reader() as reader:
-            self._await_stable(reader, ends)
+            reader.await_stable(ends)
             for found in reader.read_ranges({part.partition: (part.end, ends[part.partition]) for part in plan.parts}):
                 ledger.take(found)
         return ledger
@@ -223,17 +223,6 @@ class Replayer:
         if short := [part.partition for part in plan.parts if ends[part.partition] < part.end]:
             raise RefusedError(f"partition {short[0]} of {self.topic} ends before what the plan names", "plan anew what is there")
         return firsts, ends
-
-    def _await_stable(self, reader: LogReader, ends: Mapping[int, int]) -> None:
-        """Wait until no open transaction hides what stands before `ends`."""
-        deadline = time.monotonic() + self._timeout_s
-        while hidden := [n for n, extent in reader.extents(Span(END), tuple(ends)).items() if extent.end < ends[n]]:
-            if time.monotonic() > deadline:
-                raise WaitTimeout(
-                    f"an open transaction hides the end of partition {hidden[0]} of {self.topic}",
-                    "it ends by itself, mostly within a minute; do the same plan again then",
-                )
-            time.sleep(PAUSE_S)
 
     def _refuse_changed(self, cluster: Cluster, work: Work, ledger: Ledger) -> None:
         """Refuse before anything is written, if what is left to replay is not what was planned. RefusedError.

@@ -8,24 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import zlib
 from dataclasses import dataclass
-from typing import Any
 
-import orjson
-
+from dispatcher.core.plan_text import OFFSET_MAX, PARTITIONS_MAX, TOPIC_ID_BYTES, count, packed, unpacked
 from dispatcher.core.positions import Anchor, Position
 from dispatcher.core.record_json import raw_of, shown
 from dispatcher.core.request_id import time_ms_of
 from dispatcher.errors import ConfigError
 
 _VERSION = 1
-# Far above what thousands of partitions take; a plan is typed or pasted, and must not unpack into more than it looks like.
-_PLAN_MAX_BYTES = 1024 * 1024
-# What Kafka can count.
-_OFFSET_MAX = 2**63 - 1
-_PARTITIONS_MAX = 2**31 - 1
-_TOPIC_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +55,10 @@ class Plan:
         return time_ms_of(self.replay_id) or 0
 
     def encode(self) -> str:
-        """The text form: URL-safe base64 without padding of compressed JSON."""
+        """The text form: one word."""
         parts = [[part.partition, part.start, part.stop, part.requests, part.end] for part in self.parts]
         topic = base64.b64encode(self.topic_id).decode("ascii")
-        fields = [_VERSION, self.replay_id, topic, self.partitions, parts, shown(self.key), self.include_replays]
-        return base64.urlsafe_b64encode(zlib.compress(orjson.dumps(fields), 9)).decode("ascii").rstrip("=")
+        return packed([_VERSION, self.replay_id, topic, self.partitions, parts, shown(self.key), self.include_replays])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,23 +86,18 @@ def gap(since: Position, partition: int, start: int, stop: int, first: int) -> G
 def decode(text: str) -> Plan:
     """Read what `encode` gave. Raises ConfigError for anything else, also for a text that lost its end, and for what no survey finds."""
     try:
-        packed = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        unpacker = zlib.decompressobj()
-        raw = unpacker.decompress(packed, _PLAN_MAX_BYTES)
-        if not unpacker.eof:
-            raise _fault()
-        version, replay_id, topic, partitions, parts, key, include_replays = orjson.loads(raw)
+        version, replay_id, topic, partitions, parts, key, include_replays = unpacked(text)
         if version != _VERSION or time_ms_of(replay_id) is None or type(include_replays) is not bool:
             raise _fault()
         plan = Plan(
             replay_id,
             base64.b64decode(topic, validate=True),
-            _count(partitions),
-            tuple(Part(*(_count(number) for number in part)) for part in parts),
+            count(partitions),
+            tuple(Part(*(count(number) for number in part)) for part in parts),
             raw_of(key, "the plan's key"),
             include_replays,
         )
-    except (binascii.Error, zlib.error, ValueError, TypeError, AttributeError):
+    except (binascii.Error, ValueError, TypeError, AttributeError):
         raise _fault() from None
     if not _is_possible(plan):
         raise _fault()
@@ -123,18 +108,12 @@ def _is_possible(plan: Plan) -> bool:
     """Whether a survey may have found this: each partition once, and in it a range that holds as many requests, before its end."""
     numbers = {part.partition for part in plan.parts}
     return (
-        len(plan.topic_id) == _TOPIC_ID_BYTES
-        and plan.partitions <= _PARTITIONS_MAX
+        len(plan.topic_id) == TOPIC_ID_BYTES
+        and plan.partitions <= PARTITIONS_MAX
         and len(numbers) == len(plan.parts)
         and all(number < plan.partitions for number in numbers)
-        and all(0 < part.requests <= part.stop - part.start and part.stop <= part.end <= _OFFSET_MAX for part in plan.parts)
+        and all(0 < part.requests <= part.stop - part.start and part.stop <= part.end <= OFFSET_MAX for part in plan.parts)
     )
-
-
-def _count(number: Any) -> int:  # noqa: ANN401 - whatever stands in the JSON
-    if type(number) is not int or number < 0:
-        raise _fault()
-    return number
 
 
 def _fault() -> ConfigError:

@@ -19,13 +19,15 @@ from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.adapters.kafka.offsets import at_times, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
-from dispatcher.core.positions import Anchor, Position, Span
+from dispatcher.core.positions import END, Anchor, Position, Span
 from dispatcher.core.record import Record
-from dispatcher.errors import ConfigError, DispatcherError
+from dispatcher.errors import ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 
 # One wait for a message; Ctrl-C is noticed after at most this long.
 POLL_S = 0.2
+# Between two looks whether an open transaction has ended.
+STABLE_POLL_S = 0.1
 # Contact with the broker when the caller says nothing: several attempts, and still an answer while a person waits.
 TIMEOUT_S = 15.0
 
@@ -119,6 +121,17 @@ class LogReader:
         except KafkaException as error:
             raise self._fault(error) from None
         return {number: Extent(first, end, starts[number], stops.get(number)) for number, (first, end) in edges.items()}
+
+    def await_stable(self, ends: Mapping[int, int]) -> None:
+        """Wait until no open transaction hides what stands before `ends`, by partition. WaitTimeout."""
+        deadline = time.monotonic() + self._timeout_s
+        while hidden := [n for n, extent in self.extents(Span(END), tuple(ends)).items() if extent.end < ends[n]]:
+            if time.monotonic() > deadline:
+                raise WaitTimeout(
+                    f"an open transaction hides the end of partition {hidden[0]} of {self.topic}",
+                    "it ends by itself, mostly within a minute; try the same again then",
+                )
+            time.sleep(STABLE_POLL_S)
 
     def _read(self) -> Iterator[Record]:
         """Yield the records of the stretches, each to its stop."""
