@@ -195,8 +195,8 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
     for record in records:
         at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
         partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
-        dead, called = header(record, "dispatcher-status") == "dead", header(record, "dispatcher-attempt") != "0"
-        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), dead, called)
+        status, called = header(record, "dispatcher-status"), header(record, "dispatcher-attempt") != "0"
+        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), status == "dead", called, status == "cancelled")
 
 
 def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:

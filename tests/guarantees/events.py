@@ -1,7 +1,8 @@
 """What happens to requests, as whoever watches a world tells it: a simulated one, or a real broker and callee.
 
-`key` is the lane key of a request; whether it makes a lane of its own is the judges' business. A `target` is what the operator may hold,
-named as on the control topic: `key:<lane key>` or `partition:<number>`.
+`key` is the lane key of a request; whether it makes a lane of its own is the judges' business. A `target` is what somebody may
+hold, named as on the control topic: `key:<lane key>` or `partition:<number>`; or a request that shall end without a further call,
+`request:<position id>`.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class CallEnded:
 class ReplyVisible:
     """A terminal reply to the request stands in its topic for good.
 
-    `place` is its partition and offset there; `dead`: it says that there is a letter; `called`: calls were made for it.
+    `place` is its partition and offset there; `dead`: it says that there is a letter; `called`: calls were made for it; `skipped`:
+    somebody ended it.
     """
 
     partition: int
@@ -58,6 +60,7 @@ class ReplyVisible:
     place: tuple[int, int] = (0, 0)
     dead: bool = False
     called: bool = True
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

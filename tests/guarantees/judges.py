@@ -316,23 +316,30 @@ class NothingAgain:
         return min((epoch for epoch in (above, below) if epoch is not None), default=None)
 
 
-class NothingLeftParked:
-    """In the end no request is still parked that has its reply.
+class NothingLeft:
+    """In the end no request is still parked that has its reply, and none is still to be skipped.
 
-    >>> judge = NothingLeftParked()
+    >>> judge = NothingLeft()
     >>> for event in (Parked(0, 1), Parked(0, 2), ReplyVisible(0, 1), Unparked(0, 1), ReplyVisible(0, 2), Parked(0, 3)):
     ...     judge.see(event)
+    >>> for event in (Held("request:r/0/7@topic-id"), Held("key:a"), Held("request:r/0/8@topic-id"), Released("request:r/0/7@topic-id")):
+    ...     judge.see(event)
     >>> judge.findings()
-    ['(0, 2) is still parked, and has its reply']
+    ['(0, 2) is still parked, and has its reply', 'request:r/0/8@topic-id is still to be skipped']
     """
 
     def __init__(self) -> None:
         self._parked: set[Position] = set()
         self._replied: set[Position] = set()
+        self._skips: set[str] = set()
 
     def see(self, event: Event) -> None:
-        """Take in replies and what is parked."""
+        """Take in replies, what is parked and what is to be skipped."""
         match event:
+            case Held(target, "") if target.startswith("request:"):
+                self._skips.add(target)
+            case Released(target, ""):
+                self._skips.discard(target)
             case Parked(partition, offset):
                 self._parked.add((partition, offset))
             case Unparked(partition, offset):
@@ -344,7 +351,8 @@ class NothingLeftParked:
 
     def findings(self) -> list[str]:
         """Say what is left."""
-        return [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied)]
+        left = [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied)]
+        return left + [f"{target} is still to be skipped" for target in sorted(self._skips)]
 
 
 class NothingStuck:
@@ -417,7 +425,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         OneOutcome(repeats_allowed=is_weaker),
         CommitAfterAcknowledgement(),
         NothingAgain(),
-        NothingLeftParked(),
+        NothingLeft(),
         NothingStuck(handover_max_s=handover_max_s),
     ]
 

@@ -5,7 +5,7 @@ A lane is a partition; with `by_key` it is a key of a partition.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from dispatcher.sample_upstream.history import LaneHistory
@@ -22,7 +22,7 @@ class Order:
     """Calls of a lane start in log order, retries included; replies of calls stand in their topic in that order.
 
     A new epoch may begin again at a committed position; what the lost worker of an older epoch still starts has to be in order among
-    itself.
+    itself. What somebody has skipped needs no further start.
 
     >>> def starts(*offsets):
     ...     order, epoch, last = Order(), 1, 0
@@ -34,6 +34,12 @@ class Order:
     []
     >>> starts(1, 3, 2)
     ['partition 0: offset 3 of an earlier epoch was never started again']
+    >>> skipped = Order()
+    >>> for call, (offset, epoch) in enumerate(((2, 1), (3, 1), (2, 2), (4, 2))):
+    ...     skipped.see(CallStarted(call, 0, offset, epoch))
+    >>> skipped.see(ReplyVisible(0, 3, skipped=True))
+    >>> skipped.findings()
+    []
 
     Whoever may overtake whom is a matter of the lane.
 
@@ -67,11 +73,10 @@ class Order:
     def __init__(self, *, by_key: bool = False, resends_allowed: bool = False) -> None:
         self._by_key = by_key
         self._resends_allowed = resends_allowed
-        self._lanes: dict[Lane, LaneHistory] = defaultdict(LaneHistory)
-        self._last: dict[tuple[Lane, int], int] = {}  # (lane, epoch) -> last offset started
+        self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
+        self._skipped: set[tuple[int, int]] = set()
         self._keys: dict[tuple[int, int], str] = {}
         self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
-        self._found: list[str] = []
 
     def see(self, event: Event) -> None:
         """Take in requests, starts and replies."""
@@ -79,7 +84,10 @@ class Order:
             case Submitted(partition, offset, key) if self._by_key:
                 self._keys[partition, offset] = key
             case CallStarted():
-                self._start(event)
+                self._starts[event.partition, event.key if self._by_key else ""].append(event)
+            case ReplyVisible(partition, offset, skipped=True):
+                # Its reply may overtake those of calls.
+                self._skipped.add((partition, offset))
             case ReplyVisible(partition, offset, (reply_partition, place), called=True):
                 lane = partition, self._keys.get((partition, offset), "")
                 self._replied[lane, reply_partition].append((place, offset))
@@ -88,25 +96,34 @@ class Order:
 
     def findings(self) -> list[str]:
         """Say what overtook what, and what a new owner went back over and never did."""
-        owed = [
-            f"{_named(lane, by_key=self._by_key)}: offset {offset} of an earlier epoch was never started again"
-            for lane, history in sorted(self._lanes.items())
-            for offset in history.owed
+        found = [
+            f"{_named(lane, by_key=self._by_key)}: {finding}"
+            for lane, starts in sorted(self._starts.items(), key=lambda entry: entry[0])
+            for finding in self._disorder(starts)
         ]
-        return self._found + owed + list(self._misplaced())
+        return found + list(self._misplaced())
 
-    def _start(self, event: CallStarted) -> None:
-        lane = event.partition, event.key if self._by_key else ""
-        history, offset, epoch = self._lanes[lane], event.offset, event.epoch
-        last = self._last.get((lane, epoch), -1)
-        self._last[lane, epoch] = offset
-        if epoch < history.epoch:
-            # A lost worker that does not know it yet. Whether it may still live is for `OneAtATime` to say.
-            finding = f"offset {offset} started after offset {last} in epoch {epoch}" if offset < last else None
-        else:
-            finding = history.start(epoch=epoch, offset=offset)
-        if finding is not None:
-            self._found.append(f"{_named(lane, by_key=self._by_key)}: {finding}")
+    def _disorder(self, starts: list[CallStarted]) -> Iterator[str]:
+        """Say what is wrong with the starts of one lane."""
+        history, last_of = LaneHistory(), dict[int, int]()
+        for event in starts:
+            offset, epoch = event.offset, event.epoch
+            last, last_of[epoch] = last_of.get(epoch, -1), offset
+            self._forgive(history, event.partition)
+            finding: str | None = None
+            if epoch >= history.epoch:
+                finding = history.start(epoch=epoch, offset=offset)
+            elif offset < last:
+                # A lost worker that does not know it yet. Whether it may still live is for `OneAtATime` to say.
+                finding = f"offset {offset} started after offset {last} in epoch {epoch}"
+            if finding is not None:
+                yield finding
+        self._forgive(history, starts[0].partition)
+        yield from (f"offset {offset} of an earlier epoch was never started again" for offset in history.owed)
+
+    def _forgive(self, history: LaneHistory, partition: int) -> None:
+        """What has been skipped is not owed."""
+        history.owed = deque(offset for offset in history.owed if (partition, offset) not in self._skipped)
 
     def _misplaced(self) -> Iterator[str]:
         for (lane, _), replied in sorted(self._replied.items()):

@@ -26,6 +26,7 @@ class Manners:
     latency_s: float = 0.2
     slow_s: float = 5.0
     hang_s: float = 60.0  # a call's own timeout
+    long_hints: float = 0.0  # chance that a hint says to wait for long
 
 
 class Callee:
@@ -89,7 +90,8 @@ class CalleeEngine:
     async def _failing(self, latency_s: float) -> CallResult:
         chance = self._process.chance
         kind = chance.randrange(7)
-        hint = (("retry-after", str(round(chance.uniform(0, 2), 1))),)
+        longest_s = 60 if chance.random() < self._callee.manners.long_hints else 2
+        hint = (("retry-after", str(round(chance.uniform(0, longest_s), 1))),)
         if kind == 6:
             await self._after(latency_s, None)
             raise ValueError("a bug of an adapter")

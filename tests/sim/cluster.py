@@ -65,6 +65,7 @@ class Cluster:
         self.positions.commit(dict.fromkeys(range(setup.partitions), (0, "")))
         self.transactions = Transactions(schedule, chance, self.positions, setup.sweep_s, self.published)
         self.group = self._group()
+        self.held: set[str] = set()  # targets of whom something is wanted on the control topic
         # Faults of the network and the broker, while they last.
         self.away_until = 0.0
         self.refusing_until = 0.0  # the group's coordinator takes no commits
@@ -85,11 +86,18 @@ class Cluster:
             self.tell((Unparked if message.value is None else Parked)(*_original(message.key)))
             return
         if message.topic == CONTROL:
-            self.tell((Released if message.value is None else Held)(_text(message.key)))
+            self._control(_text(message.key), is_ended=message.value is None)
             return
         partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
-        dead, called = headers["dispatcher-status"] == b"dead", headers["dispatcher-attempt"] != b"0"
-        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), dead, called))
+        status, called = headers["dispatcher-status"], headers["dispatcher-attempt"] != b"0"
+        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, status == b"cancelled"))
+
+    def _control(self, target: str, *, is_ended: bool) -> None:
+        if is_ended:
+            self.held.discard(target)
+        else:
+            self.held.add(target)
+        self.tell((Released if is_ended else Held)(target))
 
     def check_commit(self, name: str, epoch: int, to: Mapping[int, To], *, transactional: bool) -> dict[int, KafkaError]:
         """May this member commit these now? Gives what is refused of a plain commit. Raises Refused for the whole of it."""

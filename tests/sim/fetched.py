@@ -60,3 +60,4 @@ class Fetching:
     asking: bool = False
     asked: int = 0  # number of the fetch under way: only its answer counts
     told_end: int = -1
+    is_refused: bool = False  # the log does not hold what was to be read: given up until it is assigned anew

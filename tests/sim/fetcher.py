@@ -67,21 +67,25 @@ class Fetcher:
         """Fetch no more of it; what is fetched ahead is void."""
         if partition in self._edges or partition in self._fetching:
             self._paused.add(partition)
-        if (fetching := self._fetching.get(partition)) is not None:
+        if (fetching := self._fetching.get(partition)) is not None and not fetching.is_refused:
             self._fetch_from(partition, fetching.position)
 
     def resume(self, partition: int) -> None:
         """Fetch again, from the first record that was not returned."""
         was_paused = partition in self._paused
         self._paused.discard(partition)
-        if was_paused and (fetching := self._fetching.get(partition)) is not None:
+        if was_paused and (fetching := self._fetching.get(partition)) is not None and not fetching.is_refused:
             self._fetch_from(partition, fetching.position)
 
     def seek(self, partition: int, position: int) -> None:
-        """Read on there. Raises KafkaException where it is not assigned."""
-        if partition not in self._fetching:
+        """Read on there. Raises KafkaException where it is not assigned, or was given up."""
+        if partition not in self._fetching or self._fetching[partition].is_refused:
             raise KafkaException(plain(KafkaError._STATE))
         self._fetch_from(partition, position)
+
+    def position(self, partition: int) -> int:
+        """Where the application has come to."""
+        return self._fetching[partition].position
 
     def edges(self, partition: int) -> tuple[int, int]:
         """Where the log began and ended when it was last asked."""
@@ -151,6 +155,7 @@ class Fetcher:
             if result.retriable():
                 self._process.after(self._process.latency(), self._fetch_again, partition, version)
             else:
+                fetching.is_refused = True
                 self._queue.append(Fetched(partition, fetching.next, None, result.code(), version))
             return
         fetching.next = result.after

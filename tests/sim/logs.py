@@ -86,11 +86,11 @@ class Log:
         return content
 
     def compact(self) -> None:
-        """Remove what a later committed record of its key supersedes, and tombstones, which nobody needs who begins to read now."""
+        """Remove what a later committed record of its key supersedes. Tombstones stay for longer than any world lasts."""
         seen: set[bytes | None] = set()
         for entry in reversed(self.entries[: self.stable_end]):
             if entry.state == "there" and entry.content is not None:
-                if entry.content.key in seen or entry.content.value is None:
+                if entry.content.key in seen:
                     entry.state = "compacted"
                 seen.add(entry.content.key)
 

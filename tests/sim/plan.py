@@ -13,7 +13,8 @@ from dispatcher.settings import Settings
 from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
 
-WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted"]
+WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting"]
+OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip"]
 FaultKind = Literal[
     "kill",
     "freeze",
@@ -27,12 +28,15 @@ FaultKind = Literal[
     "stall_poller",
     "stall_publisher",
     "stall_loop",
+    "stall_restorer",
     "trim",
+    "compact",
 ]
 FAULTS: tuple[FaultKind, ...] = (
     *("kill", "freeze", "terminate", "join", "expire", "away", "refuse", "lose", "slow", "stall_poller", "stall_publisher", "stall_loop"),
-    "trim",
+    *("stall_restorer", "trim", "compact"),
 )
+ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "skip")
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
@@ -59,8 +63,22 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody wants of a partition, of one of its keys (by number), or of a request that waits there; a pause is for `seconds`."""
+
+    at: float
+    kind: OrderKind
+    partition: int
+    key: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole world before it runs. `starts`: when each worker begins."""
+    """A whole world before it runs. `starts`: when each worker begins. `room`: fields of `Room` that are not as the settings say.
+
+    `hot`: the share of requests that one key of each partition has before the others.
+    """
 
     seed: int
     broker: Broker
@@ -70,6 +88,9 @@ class Plan:
     writes: tuple[Write, ...]
     faults: tuple[Fault, ...]
     reply_max_bytes: int
+    orders: tuple[Order, ...] = ()
+    room: tuple[tuple[str, float], ...] = ()
+    hot: float = 0.0
 
 
 def draw(seed: int, **fixed: Any) -> Plan:
@@ -82,17 +103,23 @@ def draw(seed: int, **fixed: Any) -> Plan:
     broker = Broker(partitions, protocol, session_s=6.0, sweep_s=chance.choice((2.0, 10.0)))
     span_s = chance.uniform(3, 12)
     settings = _settings(chance, fixed)
+    by_key = settings.worker.ordering == "key"
     starts = tuple(chance.uniform(0, 1.5) for _ in range(chance.randint(1, 3)))
-    writes = tuple(_write(chance, partitions, span_s) for _ in range(chance.randint(8, 35)))
+    writes = tuple(_write(chance, partitions, span_s) for _ in range(chance.randint(8, 50 if by_key else 35)))
     faults = tuple(_fault(chance, len(starts), span_s) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6))))
     manners = Manners(
         fails=chance.choice((0, 0.1, 0.5)),
         slow=chance.choice((0, 0.05, 0.2)),
         hangs=chance.choice((0, 0, 0, 0.05)),
         latency_s=chance.choice((0.02, 0.1, 0.4)),
+        long_hints=chance.choice((0, 0.1, 0.5)) if by_key else 0.0,
     )
     large = 2000 if chance.random() < 0.2 else 1 << 30
-    return Plan(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large)
+    orders = tuple(_order(chance, partitions, span_s) for _ in range(chance.choice((0, 0, 0, 1, 2, 4))))
+    return Plan(
+        *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
+        *(orders, _room(chance) if by_key else (), chance.choice((0.0, 0.0, 0.6))),
+    )
 
 
 def staged(
@@ -105,9 +132,10 @@ def staged(
     **fixed: Any,
 ) -> Plan:
     """Give a plan of which everything that matters is told; the seed still decides when exactly things happen."""
-    plan = draw(seed, **{"publishing": "exactly_once", "drain_s": 3.0, "inflight_max": 1000} | fixed)
+    plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
     starts = tuple(0.1 * number for number in range(workers))
-    return replace(plan, starts=starts, writes=writes, faults=faults, manners=manners, reply_max_bytes=1 << 30)
+    told: dict[str, Any] = {"starts": starts, "writes": writes, "faults": faults, "manners": manners}
+    return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0)
 
 
 def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
@@ -121,9 +149,42 @@ def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
         "lane_buffer_max_records": chance.choice((2, 5, 4000)),
         "inflight_max": chance.choice((1, 2, 1000)),
         "wait_max_s": chance.choice((3.0, 600.0)),
+        **_by_key(chance, fixed),
         **fixed,
     }
     return settings_of(tuple(sorted(worker.items())))
+
+
+def _by_key(chance: Random, fixed: dict[str, Any]) -> dict[str, Any]:
+    """Draw what matters where a key is a lane."""
+    ordering = fixed.get("ordering", chance.choice(("partition", "key")))
+    if ordering != "key":
+        return {"ordering": ordering}
+    return {
+        "ordering": "key",
+        "partition_inflight_max": chance.choice((1, 2, 1000)),
+        "lane_buffer_max_records": chance.choice((2, 5, 12, 4000)),
+        "parked_max_records": chance.choice((2, 100_000)),
+        "halted_max_records": chance.choice((1, 3, 1000)),
+        "on_gap": chance.choice(("stop", "continue")),
+    }
+
+
+def _room(chance: Random) -> tuple[tuple[str, float], ...]:
+    """Draw bounds that a few dozen requests meet."""
+    room = {
+        "ranges": chance.choice((2, 4, 1000)),
+        "distance": chance.choice((3, 10_000)),
+        "park_s": chance.choice((0.1, 1.0)),
+        "queue_s": chance.choice((0.5, 30.0)),
+        "queue_share": chance.choice((8, 64)),
+    }
+    return tuple(room.items())
+
+
+def _order(chance: Random, partitions: int, span_s: float) -> Order:
+    kind = chance.choice(ORDERS)
+    return Order(chance.uniform(0, span_s + 2), kind, chance.randrange(partitions), chance.randrange(3), chance.choice((0.3, 2.0, 8.0)))
 
 
 @cache
@@ -134,8 +195,8 @@ def settings_of(worker: tuple[tuple[str, Any], ...]) -> Settings:
 
 
 def _write(chance: Random, partitions: int, span_s: float) -> Write:
-    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted")
-    kind = chance.choices(kinds, (80, 4, 6, 6, 4))[0]
+    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted", "halting")
+    kind = chance.choices(kinds, (75, 4, 6, 6, 4, 5))[0]
     count = chance.randint(1, 3)
     return Write(chance.uniform(0, span_s), chance.randrange(partitions), kind, chance.expovariate(2), count)
 

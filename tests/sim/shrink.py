@@ -29,15 +29,17 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """Give plans with less in them, the boldest cuts first."""
-    for name in ("faults", "writes", "starts"):
+    for name in ("faults", "orders", "writes", "starts"):
         whole = getattr(plan, name)
         size = len(whole)
         while size > 0:
             for at in range(0, len(whole), size):
                 left = whole[:at] + whole[at + size :]
-                if left or name == "faults":
+                if left or name in {"faults", "orders"}:
                     yield replace(plan, **{name: left})
             size //= 2
-    for name in ("fails", "slow", "hangs"):
+    for name in ("fails", "slow", "hangs", "long_hints"):
         if getattr(plan.manners, name):
             yield replace(plan, manners=replace(plan.manners, **{name: 0.0}))
+    for i in range(len(plan.room)):
+        yield replace(plan, room=plan.room[:i] + plan.room[i + 1 :])

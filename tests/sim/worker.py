@@ -184,6 +184,7 @@ class Worker:
         self._ended = ended
         self._error: BaseException | None = None
         self._running = 3
+        self._wanted: set[str] = set()  # targets that the engine has heard are held
         self.terminated = False
         self.ear = Ear(name, process, tally, trace)
         self.ear.took = partial(cluster.took, name)
@@ -240,16 +241,27 @@ class Worker:
         return self.publisher.is_open and self.restorer.is_ready
 
     def _told(self, function: Callable[..., None], *args: Any) -> None:
-        """Post what the restorer has read; what it has to say of keys and partitions counts from when the engine has heard it."""
+        """Post what the restorer has read, and tell of what it says of keys and partitions."""
+        if function == self.engine.commanded:
+            self.process.post(self._commanded, *args)
         self.process.post(function, *args)
         if function == self.engine.commanded:
             # A turn later: what the engine has started before begins in this one.
-            self.process.post(self.process.post, self._commanded, *args)
+            self.process.post(self.process.post, self._held, *args)
 
     def _commanded(self, records: list[Record]) -> None:
         for record in records:
-            target, worker = (record.key or b"").decode(), self.process.name
-            self._cluster.tell(Released(target, worker) if record.value is None else Held(target, worker))
+            target = (record.key or b"").decode()
+            if record.value is None:
+                self._wanted.discard(target)
+                self._cluster.tell(Released(target, self.process.name))
+            else:
+                self._wanted.add(target)
+
+    def _held(self, records: list[Record]) -> None:
+        for target in dict.fromkeys((record.key or b"").decode() for record in records):
+            if target in self._wanted:
+                self._cluster.tell(Held(target, self.process.name))
 
     def _broken(self, error: BaseException) -> None:
         """Something raised on the event loop, which nothing may."""

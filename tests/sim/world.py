@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
-from tests.guarantees.events import CallEnded, CallStarted, Crashed, Ended, Event, Submitted, Unreadable
+from dispatcher.core.room import room_of
+from tests.guarantees.events import (
+    CallEnded,
+    CallStarted,
+    Crashed,
+    Ended,
+    Event,
+    Halted,
+    Parked,
+    Removed,
+    ReplyVisible,
+    Submitted,
+    Unparked,
+    Unreadable,
+)
 from tests.guarantees.judges import findings, judges
 from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
+from tests.sim.operator import Operator
 from tests.sim.plan import Fault, Plan, Write, keys_of
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
 
 # What the promise allows beside session timeout, transaction timeout and sweep: joins, back-offs, slow answers, one call of a request.
 SETTLING_S, CALL_S = 40.0, 1.5
+# Where callees say that a request shall wait long, and somebody has to resume a key behind it.
+LONG_HINT_S = 65.0
 # A world that is done runs on for so long, since what comes late must do no harm.
 AFTER_S = 3.0
 CHECK_STEPS = 64
@@ -38,6 +56,13 @@ class Result:
     trace: list[str] = field(default_factory=list)
 
 
+VALUES = {"request": b'{"upstream":"sample"}', "malformed": b"{", "halting": b'{"upstream":"sample","after_failure":"halt_key","attempts_max":1}'}
+
+
+# Faults of the cluster that last, and how it keeps until when.
+LASTING = {"away": "away_until", "refuse": "refusing_until", "lose": "losing_until", "slow": "slow_until"}
+
+
 class World:
     """Built from a plan; `traced` keeps everything that happens, for a person to read."""
 
@@ -52,8 +77,13 @@ class World:
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
+        self._halting: set[tuple[int, int]] = set()  # requests whose failure halts their key
+        self._parked: set[tuple[int, int]] = set()
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
+        self.operator = Operator(self.cluster, self._chance)
+        bounds: dict[str, Any] = dict(plan.room)
+        self.room = replace(room_of(plan.settings), **bounds)
         self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
         self.workers: dict[int, Worker] = {}
         self._incarnations: Counter[int] = Counter()
@@ -72,10 +102,18 @@ class World:
                 self._calls.pop(call, None)
             case Crashed(worker):
                 self._calls = {call: name for call, name in self._calls.items() if name != worker}
+            case Parked(partition, offset):
+                self._parked.add((partition, offset))
+                self.tally["parked"] += 1
+            case Unparked(partition, offset):
+                self._parked.discard((partition, offset))
             case _:
                 pass
         for judge in self.judges:
             judge.see(event)
+        if isinstance(event, ReplyVisible) and event.dead and event.called and (event.partition, event.offset) in self._halting:
+            self.tally["halted"] += 1
+            self.tell(Halted(event.partition, event.offset, self.cluster.key_of(event.partition, event.offset)))
 
     def run(self) -> Result:
         """Run it to its end."""
@@ -86,11 +124,15 @@ class World:
             schedule.after(write.at, self._write, write)
         for fault in plan.faults:
             schedule.after(fault.at, self._happen, fault)
-        schedule.run(max([*plan.starts, *(write.at + write.seconds for write in plan.writes), *(f.at + f.seconds for f in plan.faults)]))
+        for order in plan.orders:
+            schedule.after(order.at, self.operator.give, order)
+        ends = [one.at + one.seconds for some in (plan.writes, plan.faults, plan.orders) for one in some]
+        schedule.run(max([*plan.starts, *ends]))
         self._end_faults()
         worker = plan.settings.worker
         bound_s = plan.broker.session_s + worker.transaction_timeout_s + plan.broker.sweep_s + worker.drain_s
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
+        bound_s += LONG_HINT_S if plan.manners.long_hints else 0
         schedule.run(schedule.now + bound_s + SETTLING_S + self._written * CALL_S, self._is_settled)
         schedule.run(schedule.now + AFTER_S)
         # Lost workers may still be about to find out: they are given the time, and what they leave open with it.
@@ -116,7 +158,7 @@ class World:
         if self.trace is not None:
             self.trace.append(f"{self.schedule.now:9.3f} {name} starts")
         chance = Random(self._chance.random())
-        self.workers[number] = Worker(self.cluster, self.callee, settings, name, chance, self.tally, self.trace, self._ended)
+        self.workers[number] = Worker(self.cluster, self.callee, settings, name, chance, self.tally, self.trace, self._ended, self.room)
 
     def _ended(self, worker: Worker, error: BaseException | None) -> None:
         number = next((n for n, one in self.workers.items() if one is worker), None)
@@ -137,7 +179,7 @@ class World:
 
     def _write(self, write: Write) -> None:
         log = self.cluster.request_log(write.partition)
-        if write.kind in {"request", "malformed"}:
+        if write.kind in {"request", "malformed", "halting"}:
             for _ in range(write.count):
                 self._submit(log, write)
         elif write.kind == "compacted":
@@ -160,8 +202,11 @@ class World:
         self.tell(Submitted(log.partition, offset, self.cluster.key_of(log.partition, offset)))
 
     def _record(self, log: Log, write: Write) -> Record:
-        key = self._chance.choice(keys_of(log.partition, self._plan.broker.partitions))
-        value = b"{" if write.kind == "malformed" else b'{"upstream":"sample"}'
+        keys = keys_of(log.partition, self._plan.broker.partitions)
+        key = keys[0] if self._plan.hot and self._chance.random() < self._plan.hot else self._chance.choice(keys)
+        if write.kind == "halting":
+            self._halting.add((log.partition, log.end))
+        value = VALUES.get(write.kind, VALUES["request"])
         return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
 
     def _happen(self, fault: Fault) -> None:
@@ -169,24 +214,28 @@ class World:
         if self.trace is not None:
             self.trace.append(f"{self.schedule.now:9.3f} FAULT {fault}")
         until = self.schedule.now + fault.seconds
-        cluster = self.cluster
         match fault.kind:
-            case "away":
-                cluster.away_until = until
-            case "refuse":
-                cluster.refusing_until = until
-            case "lose":
-                cluster.losing_until = until
-            case "slow":
-                cluster.slow_until = until
+            case "away" | "refuse" | "lose" | "slow":
+                setattr(self.cluster, LASTING[fault.kind], until)
             case "trim":
                 for n in range(self._plan.broker.partitions):
-                    cluster.request_log(n).start = cluster.positions.position(n)
+                    self._trim(n)
+            case "compact":
+                self.cluster.compact()
             case "join":
                 self.start(10 + fault.worker)
             case _:
                 if (worker := self.workers.get(fault.worker)) is not None:
                     self._strike(worker, fault, until)
+
+    def _trim(self, partition: int) -> None:
+        """Remove what is committed; where that may be lost some more, if there is more."""
+        log = self.cluster.request_log(partition)
+        start = self.cluster.positions.position(partition)
+        if self._plan.settings.worker.on_gap == "continue":
+            start = min(log.end, start + self._chance.choice((0, 0, 2, 5)))
+            self.tell(Removed(partition, start))
+        log.start = max(start, log.start)
 
     def _strike(self, worker: Worker, fault: Fault, until: float) -> None:
         process = worker.process
@@ -207,6 +256,7 @@ class World:
 
     def _end_faults(self) -> None:
         self.callee.quiet = True
+        self.operator.let_go()
         cluster = self.cluster
         cluster.away_until = cluster.refusing_until = cluster.losing_until = cluster.slow_until = 0.0
         if self.trace is not None:
@@ -216,7 +266,7 @@ class World:
         return not self._calls and all(log.stable_end == log.end for log in self.cluster.logs.values())
 
     def _is_settled(self) -> bool:
-        if self.schedule.steps % CHECK_STEPS:
+        if self.schedule.steps % CHECK_STEPS or self._parked or self.cluster.held:
             return False
         return all(
             log.stable_end == log.end and (not topic.endswith("requests") or self.cluster.positions.position(n) == log.end)
