@@ -209,6 +209,9 @@ class Consumer:
         low, high = box.content
         return low, high
 
+    def position(self, parts: Iterable[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(REQUESTS, part.partition, self._fetcher.position(part.partition)) for part in parts]
+
     def consumer_group_metadata(self) -> GroupMetadata:
         return GroupMetadata(self.memberid(), self._epoch or NO_EPOCH)
 

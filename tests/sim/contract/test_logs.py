@@ -65,6 +65,27 @@ def test_a_position_beyond_the_end_of_the_log_is_an_error(world: World) -> None:
     assert ["_AUTO_OFFSET_RESET"] == _refused(world, 7)
 
 
+def test_who_was_refused_reads_on_only_where_it_is_assigned_anew(world: World) -> None:
+    """Neither a seek nor a pause that ends brings it back; where the log begins and ends can be asked for."""
+    Writer(world).write(0, 5)
+    world.trim(0, 3)
+    reader = Member(world)
+    part = reader.part(0)
+    reader.client.incremental_assign([reader.part(0, 1)])
+    reader.poll_until(lambda: reader.errors, "the error")
+    reader.client.pause([part])
+    reader.client.resume([part])
+    assert "_STATE" == step(lambda: reader.client.seek(reader.part(0, 3)))
+    assert (3, 5) == reader.client.get_watermark_offsets(part, timeout=10, cached=False)
+    _idle(reader)
+    assert [] == reader.seen
+    reader.errors.clear()
+    reader.client.incremental_unassign([part])
+    reader.client.incremental_assign([reader.part(0, 3)])
+    assert [3, 4] == reader.reach(0, 5)
+    assert [5] == [one.offset for one in reader.client.position([part])]
+
+
 def test_where_no_position_is_given_the_committed_one_counts(make_world: WorldMaker) -> None:
     """And where none is committed, nothing is guessed."""
     world = make_world(is_started=False)
