@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 
+from dispatcher.core import lane_name
 from dispatcher.core.call import Call, CallResult
 from dispatcher.core.ending import Endings
 from dispatcher.core.envelope import Envelope, Refusal
@@ -447,6 +448,7 @@ class Lane:
             ("Dispatcher-Offset", str(record.offset)),
             ("Dispatcher-Epoch", str(self.owner.epoch)),
             ("Dispatcher-Attempt", str(tries.calls)),
+            *(((lane_name.HEADER, lane_name.lane_name(self.key)),) if self.key is not None else ()),
         )
         of = head.request.call
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.

@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.lane import Lane
+from dispatcher.core.lane_name import lane_name
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
@@ -74,6 +75,14 @@ def test_one_record_from_queue_to_reply() -> None:
     assert (outcome.owner, outcome.record, outcome.reply.status) == (OWNER, record(), Status.OK)
     assert (outcome.reply.attempts, outcome.reply.duration_ms, outcome.reply.time) == (1, 2500, "2026-11-29T10:00:02.500Z")
     assert isinstance(made.next(now()), Idle)
+
+
+def test_a_lane_of_a_key_names_itself_to_the_callee() -> None:
+    """So that a callee knows which calls come one after another; a strict lane is its partition, which is named anyway."""
+    keyed = Lane(OWNER, DECODER, b"doc:1")
+    keyed.add(record(key=b"doc:1"), MONO)
+    assert lane_name(b"doc:1") == dict(start(keyed).call.headers)["Dispatcher-Lane"]
+    assert "Dispatcher-Lane" not in dict(start(lane(record())).call.headers)
 
 
 def test_an_answer_out_of_nowhere_is_an_error() -> None:
