@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.guarantees.events import CallStarted, Event
+from tests.guarantees.events import CallStarted, Event, Removed
 from tests.sim.callee import Manners
 from tests.sim.plan import CALM, Fault, Plan, Write, WriteKind, staged
 from tests.sim.world import World, run
@@ -288,14 +288,32 @@ def test_another_tools_metadata_is_ignored(text: str) -> None:
     assert [] == world.run().findings
 
 
-def test_records_that_retention_removed_end_the_worker_and_are_not_skipped() -> None:
-    """G67: the committed position is not in the log any more; no worker guesses where to go on, and none commits."""
-    world = World(staged(1, (Write(0.0, 0, "request", 0.0, 3),), workers=0))
+def trimmed(on_gap: str, protocol: str) -> World:
+    """Requests in two partitions, and one of them loses two before anybody has read them."""
+    world = World(staged(1, (*STEADY, Write(0.0, 0, "request", 0.0, 3)), workers=0, on_gap=on_gap, protocol=protocol))
     world.schedule.after(0.5, setattr, world.cluster.request_log(0), "start", 2)
+    world.schedule.after(0.5, world.tell, Removed(0, 2))
     world.schedule.after(1.0, world.start, 0)
-    with pytest.raises(Exception, match="not in the log"):
-        world.run()
-    assert 0 == world.cluster.positions.position(0)
+    world.schedule.after(8.0, world.start, 1)
+    return world
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_records_that_retention_removed_stop_their_partition_and_are_not_skipped(protocol: str) -> None:
+    """G67: the committed position is not in the log any more; no worker guesses where to go on, and none commits. Others go on."""
+    world = trimmed("stop", protocol)
+    found = world.run().findings
+    assert (0, world.cluster.request_log(1).end) == (world.cluster.positions.position(0), world.cluster.positions.position(1))
+    assert world.tally["gap"]
+    assert {"NothingLost: (0"} == {finding.partition(",")[0] for finding in found}, found
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_where_it_may_a_worker_goes_on_behind_what_retention_removed(protocol: str) -> None:
+    """G67: what is there is executed, and what was lost is counted."""
+    world = trimmed("continue", protocol)
+    assert [] == world.run().findings
+    assert 1 == world.tally["gap_passed"]
 
 
 def heard(world: World) -> list[Event]:
