@@ -8,9 +8,8 @@ from random import Random
 from typing import Any
 
 from dispatcher.core.record import Record
-from dispatcher.errors import BrokerError
-from dispatcher.settings import Settings
 from dispatcher.core.room import room_of
+from dispatcher.settings import Settings
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -56,7 +55,11 @@ class Result:
     trace: list[str] = field(default_factory=list)
 
 
-VALUES = {"request": b'{"upstream":"sample"}', "malformed": b"{", "halting": b'{"upstream":"sample","after_failure":"halt_key","attempts_max":1}'}
+VALUES = {
+    "request": b'{"upstream":"sample"}',
+    "malformed": b"{",
+    "halting": b'{"upstream":"sample","after_failure":"halt_key","attempts_max":1}',
+}
 
 
 # Faults of the cluster that last, and how it keeps until when.
@@ -165,9 +168,7 @@ class World:
         if number is None:  # killed while it ended
             return
         del self.workers[number]
-        if isinstance(error, BrokerError) and "not in the log" in error.message and self.tally["trim"]:
-            self.tally["stopped_by_trim"] += 1
-        elif error is not None:
+        if error is not None:
             self._errors.append(f"{worker.process.name} ended with {type(error).__name__}: {error}")
             raise error
         self._restart(number)
