@@ -174,12 +174,23 @@ class Lane:
         self._overflow.append(record)
 
     def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
-        """Parked requests of an earlier assignment, in order; they come before all that has been added."""
+        """Parked requests of an earlier assignment, in order, before the first call: each comes before what is newer than it."""
         self._parked.extend(entries)
-        if self._parked:
-            self._due = until_at(self._parked[0].due, instant)
-            self._back.extendleft(reversed(self._front))
-            self._front.clear()
+        if not self._parked:
+            return
+        first = self._parked[0].offset
+        self._due = until_at(self._parked[0].due, instant)
+        if self._head is not None and self._head.waiting.record.offset > first:
+            self._requeue(self._head.waiting)
+            self._head = None
+        while self._front and self._front[-1].record.offset > first:
+            self._back.appendleft(self._front.pop())
+
+    def _requeue(self, waiting: Waiting) -> None:
+        """Take back that a record is the head."""
+        self._front.appendleft(waiting)
+        if self.key is None:
+            self._queued_of[waiting.record.key] = self._queued_of.get(waiting.record.key, 0) + 1
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
         """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that somebody has skipped."""
