@@ -9,7 +9,7 @@ Where Kafka does not answer, what was asked is done again; nothing is answered h
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -87,8 +87,9 @@ class Restorer:
         self._log = log
         self._restores: dict[int, Owner] = {}
         self._fetches: dict[Owner, list[Fetch]] = {}
-        self._jobs: list[_Job] = [_Job("control", self._read_control)]
+        self._jobs: list[_Job] = [_Job("control", self._begin)]
         self._news_at = 0.0
+        self._told = 0  # the next offset of the control topic that the engine has not been told
         self._stopped = False
         self.tick = clock.now().mono
         self.is_ready = False
@@ -152,7 +153,7 @@ class Restorer:
         kinds = [job.what for job in self._jobs]
         if self._restores and "restore" not in kinds:
             owners, self._restores = self._restores, {}
-            self._jobs.append(_Job("restore", partial(self._parked.restore, owners, partial(self._restored, owners)), owners))
+            self._jobs.append(_Job("restore", partial(self._restore, owners), owners))
         busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == "fetch"}
         free = FETCHES_MAX - kinds.count("fetch")
         for owner in [owner for owner in self._fetches if owner not in busy][:free]:
@@ -194,22 +195,41 @@ class Restorer:
             hint = "an open transaction is waited for: if it does not end, see `kafka-transactions.sh find-hanging`"
             self._log.warning("restorer_waits", what=job.what, partitions=sorted(job.owners), hint=hint)
 
+    def _restore(self, owners: dict[int, Owner]) -> Steps:
+        """First what was wanted of these lanes when their last owner let them go: its last transaction may have halted one."""
+        end = self._reader.ends(self._control, [0])[0]
+        yield from self._read_control(end)
+        yield from self._parked.restore(owners, partial(self._restored, owners))
+
     def _restored(self, owners: dict[int, Owner], owner: Owner, entries: list[Entry]) -> None:
         del owners[owner.partition]
         self._post(self._engine.restored, owner, entries)
 
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 
-    def _read_control(self) -> Steps:
+    def _begin(self) -> Steps:
         end = self._reader.ends(self._control, [0])[0]
-        records: list[Record] = []
-        for item in self._reader.read(self._control, {0: (0, end)}):
-            if isinstance(item, Record):
-                records.append(item)
-            yield item is None
+        yield from self._read_control(end)
         self._reader.follow(self._control, end)
-        self._post(self._engine.commanded, records)
         self.is_ready = True
+
+    def _read_control(self, end: int) -> Steps:
+        """Read on up to `end`, and tell what is there."""
+        records: list[Record] = []
+        if self._told < end:
+            with closing(self._reader.read(self._control, {0: (self._told, end)})) as items:
+                for item in items:
+                    if isinstance(item, Record):
+                        records.append(item)
+                    yield item is None
+        self._tell(records, end)
+
+    def _tell(self, records: list[Record], end: int) -> None:
+        """Tell what has not been told: news come beside the readings."""
+        fresh = [record for record in records if record.offset >= self._told]
+        self._told = max(self._told, end)
+        if fresh or not self.is_ready:
+            self._post(self._engine.commanded, fresh)
 
     def _tell_news(self) -> None:
         now = self._clock.now().mono
@@ -222,4 +242,4 @@ class Restorer:
             self._log.warning("restorer_failed", what="control", reason=away.message, hint=away.hint)
         else:
             if records:
-                self._post(self._engine.commanded, records)
+                self._tell(records, records[-1].next_offset)

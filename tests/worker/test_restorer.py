@@ -175,6 +175,19 @@ def test_control_is_told_whole_before_anything_else() -> None:
     assert [("commanded", [])] == Set().turn()
 
 
+def test_what_is_wanted_of_a_lane_is_known_before_it_is_restored() -> None:
+    """A halt may be younger than the last news: its owner wrote it with its last transaction. It is told first, and told once."""
+    made = Set()
+    made.turn()
+    made.topics.followed = 99  # news are late
+    made.topics.write(command(b"a"), command(b"b"))
+    assert [("commanded", [b"a", b"b"]), ("restored", Owner(0, 1), [])] == made.turn(Restore(Owner(0, 1)))
+    made.topics.followed = 0
+    assert [] == made.turn()
+    made.topics.write(command(b"c"))
+    assert [("commanded", [b"c"])] == made.turn()
+
+
 def test_kafka_away_is_waited_out() -> None:
     """What was asked is asked again, with pauses that grow to a bound, until it is answered whole; nothing is told twice."""
     made = Set()
