@@ -131,13 +131,18 @@ class Connection:
         """Ask anew: a topic has grown."""
         self._counts.clear()
 
+    @property
+    def was_forked(self) -> bool:
+        """Whether this is a copy, in a child process, of one that was opened before the fork: its threads are not there."""
+        return self._home is not None and self._home[0] != os.getpid()
+
     def refuse_elsewhere(self) -> None:
         """Raise DispatcherError in another process or on another event loop than those that opened this."""
         if self._home is None:
             return
-        process, loop = self._home
-        if process != os.getpid():
+        if self.was_forked:
             raise forked()
+        loop = self._home[1]
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:

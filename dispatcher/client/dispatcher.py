@@ -87,7 +87,9 @@ class Dispatcher:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of everything; what is still open ends with an error. May be repeated."""
+        """Let go of everything; what is still open ends with an error. May be repeated. A copy in a forked process has nothing to close."""
+        if self._connection.was_forked:
+            return
         self._connection.refuse_elsewhere()
         async with AsyncExitStack() as parts:  # the last one first, and each whatever becomes of the others
             for feed in list(self._feeds):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ from typing import Generic, Self, TypeVar
 
 from dispatcher.adapters.kafka.loop import tell
 from dispatcher.client.search import Search
+from dispatcher.client.shared import forked
 from dispatcher.core.record import Record
 from dispatcher.errors import DispatcherError
 
@@ -50,6 +52,7 @@ class Feed(AsyncIterator[T], Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        self._run.refuse_elsewhere()
         while not self._ended:
             if self._next is None:
                 self._next = self._run.ask()
@@ -75,7 +78,8 @@ class Feed(AsyncIterator[T], Generic[T]):
         """End the search and wait until its connection is closed, at most `END_S`. May be repeated."""
         self._ended = True
         self._run.stop()
-        await asyncio.to_thread(self._run.join)
+        if not self._run.was_forked:
+            await asyncio.to_thread(self._run.join)
 
 
 class _Run:
@@ -86,7 +90,18 @@ class _Run:
         self._asked: SimpleQueue[asyncio.Future[Record | None] | None] = SimpleQueue()
         self._search: Search | None = None
         self._stopped = False
+        self._process = os.getpid()
         self._thread: threading.Thread | None = None
+
+    @property
+    def was_forked(self) -> bool:
+        """Whether this is a copy in a child process, where its thread is not."""
+        return self._process != os.getpid()
+
+    def refuse_elsewhere(self) -> None:
+        """Raise DispatcherError in another process than the one that made this: nobody would ever answer."""
+        if self.was_forked:
+            raise forked()
 
     def ask(self) -> asyncio.Future[Record | None]:
         """Ask for the next record; None is the end."""

@@ -45,24 +45,32 @@ with SyncDispatcher(settings) as client:
 
 async def main():
     async with Dispatcher(settings) as client:
+        replies = client.replies()
+        begun = asyncio.create_task(anext(replies))
+        await asyncio.sleep(0)
         child = os.fork()
         if child == 0:
-            try:
-                await client.wait("x", timeout=1)
-            except DispatcherError as error:
-                print(error.message, flush=True)
+            for work in (client.wait("x", timeout=1), anext(replies), replies.aclose(), client.close()):
+                try:
+                    await work
+                except DispatcherError as error:
+                    print(error.message, flush=True)
             os._exit(0)
         os.waitpid(child, 0)
+        begun.cancel()
 
 asyncio.run(main())
 """
 
 
 def test_a_client_does_not_survive_a_fork() -> None:
-    """Its threads are not there: one sentence in the child instead of a wait for ever. The parent's goes on; the child may close it."""
+    """Its threads are not there: one sentence in the child instead of a wait for ever, also for who reads replies that were asked for.
+
+    The parent's goes on, and the child may close its copy.
+    """
     root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, cwd=root, timeout=2 * WITHIN_S, check=False)
-    assert done.stdout.splitlines() == ["this client was opened before the process was forked"] * 5, done.stderr
+    assert done.stdout.splitlines() == ["this client was opened before the process was forked"] * 6, done.stderr
 
 
 def test_a_client_belongs_to_one_event_loop() -> None:
