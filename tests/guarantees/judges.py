@@ -261,13 +261,13 @@ class NothingAgain:
     ...     judge.see(event)
     >>> judge.findings()
     []
-    >>> for event in (CallStarted(4, 0, 6, 2), CallStarted(5, 0, 2, 2), Unparked(0, 1), CallStarted(6, 0, 1, 2)):
+    >>> for event in (CallStarted(4, 0, 6, 2), CallStarted(5, 0, 2, 2), Unparked(0, 1), CallStarted(6, 0, 1, 2), CallStarted(7, 0, 1, 3)):
     ...     judge.see(event)
     >>> for finding in judge.findings():
     ...     print(finding)
     partition 0: offset 6 was called in epoch 2, and a commit of epoch 1 says that it is settled
     partition 0: offset 2 was called in epoch 2, and a commit of epoch 1 says that it is settled
-    partition 0: offset 1 was called in epoch 2, and a commit of epoch 1 says that it is settled
+    partition 0: offset 1 was called in epoch 3, and a commit of epoch 1 says that it is settled
     """
 
     def __init__(self) -> None:
@@ -275,6 +275,8 @@ class NothingAgain:
         self._above: dict[int, dict[int, int]] = defaultdict(dict)  # per partition: offset, first epoch that called it settled
         self._stops: dict[int, dict[int, int]] = defaultdict(dict)  # per partition: start and stop of ranges that were taken in
         self._parked: set[Position] = set()
+        self._unparked: dict[Position, int] = {}
+        self._latest: Counter[int] = Counter()  # per partition, the highest epoch that has committed
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -286,9 +288,11 @@ class NothingAgain:
                 self._parked.add((partition, offset))
             case Unparked(partition, offset):
                 self._parked.discard((partition, offset))
+                # From now on it is settled, by who has the partition now; others may have had it since it was parked.
+                self._unparked[partition, offset] = self._latest[partition]
             case CallStarted(partition=partition, offset=offset, epoch=epoch) if (partition, offset) not in self._parked:
                 settled = self._settled(partition, offset)
-                if settled is not None and settled < epoch:
+                if settled is not None and max(settled, self._unparked.get((partition, offset), settled)) < epoch:
                     which = f"offset {offset} was called in epoch {epoch}"
                     self._found.append(f"partition {partition}: {which}, and a commit of epoch {settled} says that it is settled")
             case _:
@@ -299,6 +303,7 @@ class NothingAgain:
         return list(self._found)
 
     def _commit(self, event: Committed) -> None:
+        self._latest[event.partition] = max(event.epoch, self._latest[event.partition])
         positions = self._positions[event.partition]
         if not positions or positions[-1][0] < event.position:
             positions.append((event.position, event.epoch))
