@@ -186,6 +186,12 @@ class Lane:
         while self._front and self._front[-1].record.offset > first:
             self._back.appendleft(self._front.pop())
 
+    def admit(self, entry: Entry, due: float) -> None:
+        """A parked request of an earlier assignment, newer than all that is here; `due` in monotonic seconds, 0 for at once."""
+        if not self._parked:
+            self._due = due
+        self._parked.append(entry)
+
     def _requeue(self, waiting: Waiting) -> None:
         """Take back that a record is the head."""
         self._front.appendleft(waiting)

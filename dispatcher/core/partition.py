@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ from dispatcher.core.control import HALTED
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane, WhyHeld
 from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone
+from dispatcher.core.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone, until_at
 from dispatcher.core.progress import Progress
 from dispatcher.core.record import Message, Record
 from dispatcher.core.request import Decoder
@@ -30,7 +31,18 @@ class Partition:
     """
 
     __slots__ = (
-        *("_by_key", "_decoder", "_held_bytes", "_held_records", "_number", "_room", "_tap", "_unpublished", "_unpublished_bytes"),
+        *(
+            "_by_key",
+            "_coming",
+            "_decoder",
+            "_held_bytes",
+            "_held_records",
+            "_number",
+            "_room",
+            "_tap",
+            "_unpublished",
+            "_unpublished_bytes",
+        ),
         *("_why_held", "calls", "closed", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
     )
 
@@ -56,6 +68,7 @@ class Partition:
         self._why_held = why_held
         self._room = room
         self._number = 0
+        self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._held_records = 0
         self._held_bytes = 0
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
@@ -121,6 +134,8 @@ class Partition:
             return []
         lanes: dict[Lane, None] = {}
         for record in records:
+            if self._coming:
+                lanes |= dict.fromkeys(self.admit(record.offset))
             if self.progress.deliver(record.offset):
                 lane = self._lane(record.key)
                 if len(lane) + lane.parked >= self._room.halted and self._why_held(record.key) == HALTED:
@@ -136,20 +151,34 @@ class Partition:
         """What is parked, in order; from here on calls may start. Returns outcomes that end what is void.
 
         What stands in the log at or above the mark and is not settled is executed from there: its parked copy is left from a move that
-        was never committed, or somebody has moved the position back.
+        was never committed, or somebody has moved the position back. A parked request joins its lane once the log has been read up to
+        where it came from: an older one of its key may stand there still.
         """
         void = []
         by_lane: dict[bytes | None, list[Entry]] = {}
         for entry in entries:
-            if self.progress.is_settled(entry.offset):
-                by_lane.setdefault(entry.key if self._by_key else None, []).append(entry)
-                self.parked += 1
-            else:
+            if not self.progress.is_settled(entry.offset):
                 void.append(self._hand_out(Outcome(self.owner, None, None, extra=(self._tombstone(entry.offset),)), instant.mono))
+                continue
+            self.parked += 1
+            if entry.offset < self.progress.reached:
+                by_lane.setdefault(entry.key if self._by_key else None, []).append(entry)
+            else:
+                self._coming.append((entry, until_at(entry.due, instant)))
         self.is_restored = True
         for key, of in by_lane.items():
             self._lane(key).restore(of, instant)
         return void
+
+    def admit(self, offset: int) -> list[Lane]:
+        """The log has been read up to `offset`: parked requests from below it join their lanes, which are returned."""
+        lanes: dict[Lane, None] = {}
+        while self._coming and self._coming[0][0].offset < offset:
+            entry, due = self._coming.popleft()
+            lane = self._lane(entry.key)
+            lane.admit(entry, due)
+            lanes[lane] = None
+        return list(lanes)
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> tuple[list[Lane], list[Outcome]]:
         """Payloads came back: the lanes that got any, and outcomes, which are settled already, of what was skipped meanwhile."""

@@ -49,6 +49,11 @@ class Progress:
         """Nothing at or above it is settled."""
         return max(self._above.top, self.planned)
 
+    @property
+    def reached(self) -> int:
+        """The log has been read up to here, holes and what was settled before included."""
+        return self.delivered if self._end is None else self._end
+
     def is_open(self, offset: int) -> bool:
         """Whether the record at `offset` was delivered and has not ended."""
         return offset in self._open

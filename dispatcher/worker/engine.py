@@ -129,9 +129,9 @@ class Engine:
                 self._tend(partition)
         for owner, end in ends.items():
             partition = self._of(owner)
-            outcome = None if partition is None else partition.reach_end(end, now)
-            if outcome is not None:
-                self._publisher.put(outcome)
+            if partition is not None:
+                self._publish_if(partition.reach_end(end, now))
+                self._admit(partition, end)
 
     def stood(self, gaps: Mapping[int, Gap]) -> None:
         """These partitions, and no others of ours, stand at a gap: what was read before it is executed, and nothing behind it."""
@@ -330,6 +330,15 @@ class Engine:
         misplaced = record is not None and not self._decoder.on_right_partition(record)
         self._observer.settled(outcome, misplaced=misplaced)
         self._publisher.put(outcome)
+
+    def _publish_if(self, outcome: Outcome | None) -> None:
+        if outcome is not None:
+            self._publisher.put(outcome)
+
+    def _admit(self, partition: Partition, offset: int) -> None:
+        """The log has been read up to there: parked requests from below it may have their turn."""
+        for lane in partition.admit(offset):
+            self._advance(partition, lane)
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
         known = self._timers.get(lane)
