@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
 
 from dispatcher.core.buffer import Amount, Buffer, Flow
-from dispatcher.core.call import Ambiguous, Call, CallResult
+from dispatcher.core.call import Ambiguous, CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target, request_target, tombstone
 from dispatcher.core.envelope import position_id
@@ -29,40 +28,16 @@ from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
 from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
-from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
 from dispatcher.worker.letters import Fetch as FetchParked
+from dispatcher.worker.protocols import HttpEngine, Observer
 from dispatcher.worker.turns import Turns
 
 # One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
 TURN_S = 0.02
 # Looking for what can be parked goes through all lanes of a partition: not more often than this.
 TEND_S = 0.25
-
-
-class HttpEngine(Protocol):
-    """Makes calls; never raises for how they end."""
-
-    async def call(self, call: Call) -> CallResult: ...
-
-
-class Observer(Protocol):
-    """Hears what happens; metrics and logs. It cannot stop the core: the implementation guards itself."""
-
-    def started(self, start: Start) -> None: ...
-    def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
-    def settled(self, outcome: Outcome, *, misplaced: bool) -> None: ...
-    def acknowledged(self, outcome: Outcome) -> None: ...
-    def assigned(self, partition: Partition) -> None: ...
-    def measured(self, partition: Partition, end: int, now: float) -> None: ...
-    def stood(self, gaps: Mapping[int, Gap]) -> None: ...
-    def passed(self, gap: Gap) -> None: ...
-    def gone(self, owner: Owner) -> None: ...
-    def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None: ...
-    def missing(self, owner: Owner, entries: Sequence[Entry]) -> None: ...
-    def map_full(self, partition: Partition, *, is_full: bool) -> None: ...
-    def bug(self, error: BaseException, where: str) -> None: ...
 
 
 class Engine:
