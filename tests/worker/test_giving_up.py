@@ -86,7 +86,7 @@ class Engine:
 
     def ignore(self, *_: object) -> None: ...
 
-    assigned = delivered = revoke = measured = ignore
+    assigned = delivered = revoke = measured = stood = passed = ignore
 
 
 class Publisher:
@@ -115,7 +115,7 @@ class Diary:
     def info(self, event: str, **_: object) -> None:
         self.events.append(event)
 
-    warning = info
+    warning = error = info
 
 
 def test_what_has_ended_is_published_before_a_partition_is_given_up() -> None:
