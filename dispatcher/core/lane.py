@@ -240,7 +240,8 @@ class Lane:
         self._free_since.clear()
         if not self._calling and self._settled is None:
             self._head = None
-            self._skipped.clear()
+        called = None if self._head is None else self._head.waiting.record.offset
+        self._skipped = {offset: reason for offset, reason in self._skipped.items() if offset == called}
 
     def next(self, instant: Instant, *, may_call: bool = True) -> Step:
         """What is to be done now. After Start and Fetch the lane is Busy, after Settle its next record is the head."""
