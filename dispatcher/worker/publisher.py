@@ -29,6 +29,7 @@ IDLE_S = 0.5
 class Sink(TransactionalSink, PlainSink, Protocol):
     """What the publisher needs of a sink, in either mode."""
 
+    def serve(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -102,6 +103,7 @@ class Publisher:
         self._insistence.tick()
         first = self._clock.take(self._inbox, IDLE_S)
         if first is None:
+            self._sink.serve()
             return
         outcomes, barrier = self._gather(first)
         self._next_start = self._clock.now().mono + self._interval_s

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
 
-from dispatcher.adapters.kafka import sink
+from dispatcher.adapters.kafka import clients, sink
 from dispatcher.adapters.kafka.sink import HUNG_MAX, Failed, Sink
+from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
+from tests.waiting import eventually
+
+NOBODY = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1", "properties": {"reconnect.backoff.ms": "1"}}})
 
 
 class Hanging:
@@ -50,3 +56,38 @@ def test_a_line_that_breaks_again_and_again_ends_the_worker(monkeypatch: pytest.
         made.send_offsets({0: (1, "")}, None)
     for _ in range(HUNG_MAX):
         hanging.gate.put(None)
+
+
+@pytest.mark.parametrize("name", ["name", None])
+def test_what_the_clients_say_while_nothing_is_published_does_not_pile_up(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka is away and nothing is to be published: their log lines wait in memory until somebody serves them."""
+    monkeypatch.setattr(sink, "STEP_S", 0.1)
+    made = Sink(NOBODY, name, {})
+    with contextlib.suppress(Failed):
+        made.open()
+    assert made.limits() is None
+
+    def waiting() -> list[int]:
+        return [len(client or ()) for client in (made._producer, made._admin)]
+
+    eventually(lambda: all(waiting()), what="both have something to say")
+
+    def served() -> bool:
+        made.serve()
+        return not any(waiting())
+
+    eventually(served, what="it was taken in")
+    made.close()
+
+
+def test_a_message_that_is_not_delivered_is_never_counted_as_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush that runs out of time leaves all three open; later each is told as undelivered, and only then is the flush done."""
+    monkeypatch.setattr(clients, "producer", partial(clients.producer, delivery_timeout_s=1))
+    made = Sink(NOBODY, None, {})
+    made.open()
+    made.produce([Message("replies", n, b"doc:1", b"{}", ()) for n in range(3)])
+    assert not made.flush(0.01)
+    assert [] == made.undelivered
+    assert eventually(lambda: made.flush(0.1), what="the messages' own deadline")
+    assert {0: "_MSG_TIMED_OUT", 1: "_MSG_TIMED_OUT", 2: "_MSG_TIMED_OUT"} == {lost.index: lost.name for lost in made.undelivered}
+    made.close()

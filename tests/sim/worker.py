@@ -76,6 +76,9 @@ class SimulatedSink(Sink):
             self._ear.info("flush_expired")
         return done
 
+    def serve(self) -> None:
+        """As `Sink.serve`: these clients have nothing to say."""
+
     def limits(self) -> dict[str, int] | None:
         """As `Sink.limits`: what the topics take now; None where the cluster cannot be asked."""
         self._process.thread.wait(self._process.latency())

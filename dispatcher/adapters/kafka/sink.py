@@ -232,6 +232,15 @@ class Sink:
                 raise Failed(part.error)
         return {part.partition: Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for part in parts}
 
+    def serve(self) -> None:
+        """Take in what the clients have to say beside answers, while nothing is published: log lines, errors.
+
+        They keep it until somebody does: with Kafka away librdkafka 2.16 grew by 18 KiB a second, 1.5 GB a day.
+        """
+        for client in (self._producer, self._admin, self._outsider):
+            if client is not None:
+                client.poll(0)
+
     def close(self) -> None:
         """Let the producer go; nothing is waited for, and what it still holds is dropped."""
         if self._producer is not None:
