@@ -193,20 +193,7 @@ class Worker:
             logger(),
             _die,
         )
-        transactional_id = f"{worker.group}/{worker.slot}" if worker.publishing == "exactly_once" else None
-        self.publisher = Publisher(
-            settings,
-            requests.topic_id,
-            surroundings.limits,
-            self._sink(settings, transactional_id, surroundings.limits),
-            self.engine,
-            self._post,
-            self._to_publisher,
-            self._to_poller,
-            lambda: self.poller.snapshot,
-            observer,
-            self._clock,
-        )
+        self.publisher = self._made_publisher(settings, surroundings, observer)
         self.restorer = Restorer(
             settings, topic_id, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
         )
@@ -226,6 +213,23 @@ class Worker:
         self._restorer_end = self._thread("restorer", self.restorer.run)
         self._restorer_end.add_done_callback(self._restorer_ended)
         self._turn()
+
+    def _made_publisher(self, settings: Settings, surroundings: Surroundings, observer: WorkerObserver) -> Publisher:
+        worker, limits = settings.worker, surroundings.limits
+        transactional_id = f"{worker.group}/{worker.slot}" if worker.publishing == "exactly_once" else None
+        return Publisher(
+            settings,
+            surroundings.requests.topic_id,
+            limits,
+            self._sink(settings, transactional_id, limits),
+            self.engine,
+            self._post,
+            self._to_publisher,
+            self._to_poller,
+            lambda: self.poller.snapshot,
+            observer,
+            self._clock,
+        )
 
     def _sink(self, settings: Settings, transactional_id: str | None, limits: Mapping[str, int]) -> Sink:
         return Sink(settings, transactional_id, limits, logger=kafka_logger())
