@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +13,9 @@ import typer
 
 from dispatcher.cli import lanes_seek
 from dispatcher.cli.app import Options
+from dispatcher.cli.planned import columns, command, confirm, counted
 from dispatcher.cli.rows import NOTHING, moment, note, say, word
-from dispatcher.errors import ConfigError, RefusedError, WaitTimeout
+from dispatcher.errors import ConfigError, WaitTimeout
 
 if TYPE_CHECKING:
     from dispatcher.client.lanes import Description, Effect, Lanes, Skip
@@ -106,9 +106,11 @@ def _skip(
         _show_nothing(options, plan)
         return
     if not execute:
-        say(orjson.dumps(_plan_object(plan)) if options.json else _plan_text(plan, options))
+        _show_plan(options, plan)
         return
-    _confirm(options, plan)
+    if not options.json and not options.quiet:
+        note(_plan_text(plan))
+    confirm(options, 1, "this passes over 1 request")
     _show_effect(options, lanes.skip(plan, reason), "running" if plan.target.kind.value == "key" else "skipped")
 
 
@@ -166,14 +168,14 @@ def _show_board(options: Options, facts: Facts) -> None:
         for lane in lanes:
             say(orjson.dumps({"kind": "lane"} | _lane_object(lane)))
         return
-    _say_lines(_table(PARTITIONS, [_partition_cells(row) for row in partitions]))
+    _say_lines(columns([PARTITIONS, *(_partition_cells(row) for row in partitions)]))
     if lanes:
         say("")
-        _say_lines(_table(LANES, [_lane_cells(lane) for lane in lanes]))
+        _say_lines(columns([LANES, *(_lane_cells(lane) for lane in lanes)]))
 
 
-PARTITIONS = ("PARTITION", "OWNER", "POSITION", "LAG", "HELD", "IN FLIGHT", "PARKED", "PAUSED KEYS", "HALTED KEYS", "STANDS")
-LANES = ("PARTITION", "KEY", "STATE", "WHY", "UNTIL", "QUEUED", "PARKED", "ATTEMPTS", "HEAD")
+PARTITIONS: tuple[str, ...] = ("PARTITION", "OWNER", "POSITION", "LAG", "HELD", "CALLS", "PARKED", "PAUSED", "HALTED", "STANDS")
+LANES: tuple[str, ...] = ("PARTITION", "KEY", "STATE", "WHY", "UNTIL", "QUEUED", "PARKED", "ATTEMPTS", "HEAD")
 
 
 def _partition_cells(row: PartitionRow) -> tuple[str, ...]:
@@ -191,7 +193,7 @@ def _lane_cells(row: LaneRow) -> tuple[str, ...]:
     return (
         str(row.partition),
         key,
-        row.state,
+        row.state + (", calling" if row.command is not None and row.calling else ""),
         why,
         _until(row.until),
         _cell(row.queued),
@@ -203,14 +205,6 @@ def _lane_cells(row: LaneRow) -> tuple[str, ...]:
 
 def _lane_object(row: LaneRow) -> dict[str, Any]:
     return asdict(row) | {"command": _command_object(row.command), "until": None if row.until is None else _until(row.until)}
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lay cells out in columns."""
-    all_rows = [heads, *rows]
-    widths = [max(len(row[column]) for row in all_rows) for column in range(len(heads))]
-    for row in all_rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _cell(number: int | None) -> str:
@@ -352,40 +346,24 @@ def _plan_object(plan: Skip) -> dict[str, Any]:
     }
 
 
-def _plan_text(plan: Skip, options: Options) -> str:
+def _show_plan(options: Options, plan: Skip) -> None:
     """Say what would be done, and the command that does just this."""
     target = plan.target
     assert target is not None
+    if options.json:
+        say(orjson.dumps(_plan_object(plan)))
+        return
+    say(_plan_text(plan))
+    words = [target.name] if target.kind.value == "key" else ["--id", target.name]
+    say(f"nothing was done; to do it: {command(options, 'lanes', 'skip', *words, '--execute')}")
+
+
+def _plan_text(plan: Skip) -> str:
+    """Say what would be done."""
+    target, behind = plan.target, counted(plan.behind, "request")
+    assert target is not None
     if target.kind.value == "key":
         since = "" if plan.command is None else f" since {word(plan.command.at)} ({word(plan.command.reason)})"
-        what = f"{word(str(target))} is halted{since}: it goes on with {plan.behind} requests"
-        rest = [target.name]
-    else:
-        aside = " (parked)" if plan.parked else ""
-        what = f"request {word(plan.request_id)}{aside} of key {word(plan.key)} ends as cancelled; {plan.behind} requests stand behind it"
-        rest = ["--id", target.name]
-    return f"{what}\nnothing was done; to do it: {_command_line(options, rest)}"
-
-
-def _command_line(options: Options, rest: list[str]) -> str:
-    """Write the command that does it. What is given by -X may be secret and is left out."""
-    words = ["dispatcher"]
-    if options.config is not None:
-        words += ["--config", str(options.config)]
-    if brokers := options.flags.get("kafka.bootstrap_servers"):
-        words += ["-b", str(brokers)]
-    return shlex.join([*words, "lanes", "skip", *rest, "--execute"]) + (" and the same -X" if options.properties else "")
-
-
-def _confirm(options: Options, plan: Skip) -> None:
-    """Have a person say so by the number of requests, as everywhere; without a person -y is needed."""
-    if not options.json and not options.quiet:
-        for line in _plan_text(plan, options).splitlines()[:1]:
-            note(line)
-    if options.yes:
-        return
-    if not sys.stdin.isatty():
-        raise RefusedError("this passes over 1 request, and nobody was asked", "add -y to do it")
-    answer = typer.prompt("This passes over 1 request. Type their number to do it", default="", show_default=False, err=True)
-    if answer.strip() != "1":
-        raise RefusedError("nothing was done: the number was another one", "type 1, or add -y")
+        return f"{word(str(target))} is halted{since}: it goes on, {behind} waiting"
+    aside = " (parked)" if plan.parked else ""
+    return f"request {word(plan.request_id)}{aside} of key {word(plan.key)} ends as cancelled, {behind} waiting behind it"

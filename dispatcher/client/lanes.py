@@ -206,15 +206,16 @@ class Lanes:
         effect = Effect(target, number, changed=True, command=self._in_force(target), offset=offset, owner=owner)
         if owner is None:
             return effect
-        wait = self._skipped if state == SKIP else self._heard
-        return replace(effect, confirmed_by=wait(target, number, offset))
+        if state == SKIP:
+            return replace(effect, confirmed_by=owner if self._skipped(target, offset) else None)
+        return replace(effect, confirmed_by=self._heard(number, offset))
 
     def _in_force(self, target: Target) -> Command | None:
         """The command of a target that the control topic holds now."""
         found = control.desired(self._settings, self._timeout_s).targets()
         return next((one for one in found if one.target == str(target)), None)
 
-    def _heard(self, _target: Target, partition: int, offset: int) -> str | None:
+    def _heard(self, partition: int, offset: int) -> str | None:
         """Wait until the worker that has a partition says that it has read the control topic beyond `offset`; its slot, None without."""
         with control.following(self._settings, self._settings.topics.workers, _RECENT, self._timeout_s) as told:
             try:
@@ -226,18 +227,14 @@ class Lanes:
                 return None  # It is written; that nobody can be heard is all that is known.
         return None
 
-    def _skipped(self, target: Target, partition: int, offset: int) -> str | None:
+    def _skipped(self, target: Target, offset: int) -> bool:
         """Wait until a worker ends what a skip names: it takes the command away together with the reply."""
-        del partition
         with control.following(self._settings, self._settings.topics.control, control.at(offset + 1), self._timeout_s) as commands:
             try:
-                for record in commands:
-                    found = read_command(record)
-                    if found is not None and found.target == str(target) and found.state == RUNNING:
-                        return found.by or "its worker"
+                found = (read_command(record) for record in commands)
+                return any(one is not None and one.target == str(target) and one.state == RUNNING for one in found)
             except BrokerError:
-                return None
-        return None
+                return False  # As above.
 
     def _known(self) -> tuple[Cluster, dict[str, TopicFacts]]:
         """Reach the cluster, and see that the topics are there."""

@@ -67,7 +67,7 @@ class LaneRow:
     """One lane that is worth looking at.
 
     `state`: halted, paused, waiting, calling or queued; `why` it waits and `until` (seconds since 1970) when. `command` is the one that
-    holds it. The rest as in `LaneReport`, None where no worker tells of it.
+    holds it; a call may be in hand all the same, and ends. The rest as in `LaneReport`, None where no worker tells of it.
     """
 
     key: Shown
@@ -81,6 +81,7 @@ class LaneRow:
     offset: int | None
     attempts: int | None
     waited_s: float | None
+    calling: bool | None
     command: Command | None
 
 
@@ -138,7 +139,7 @@ def _why(facts: Facts, partition: int, owner: str | None, report: PartitionRepor
     if command is not None:
         return command.state
     if owner is None:
-        return "no worker"
+        return "no_worker"
     return "" if report is None else report.why
 
 
@@ -180,9 +181,21 @@ def lane_row(facts: Facts, partition: int, key: Shown, lane: LaneReport | None) 
     else:
         state, why, until = "waiting", lane.why, lane.until
     if lane is None:
-        return LaneRow(key, partition, state, why, until, None, None, None, None, None, None, command)
+        return LaneRow(key, partition, state, why, until, None, None, None, None, None, None, None, command)
     return LaneRow(
-        key, partition, state, why, until, lane.queued, lane.parked, lane.head, lane.offset, lane.attempts, lane.waited_s, command
+        key,
+        partition,
+        state,
+        why,
+        until,
+        lane.queued,
+        lane.parked,
+        lane.head,
+        lane.offset,
+        lane.attempts,
+        lane.waited_s,
+        lane.calling,
+        command,
     )
 
 

@@ -97,7 +97,7 @@ def test_a_board_is_two_tables(ask: Any) -> None:
     paused = ["1", "0"] if HOME == 0 else ["0", "1"]
     tables = [[line.split() for line in table.splitlines()] for table in out.split("\n\n")]
     assert ["0", "a", "40", "10", "5", "1", "2", paused[0], "0", "-"] == tables[0][1]
-    assert ["1", "-", "-", "50", "-", "-", "-", paused[1], "0", "no", "worker"] == tables[0][2]
+    assert ["1", "-", "-", "50", "-", "-", "-", paused[1], "0", "no_worker"] == tables[0][2]
     assert ["0", "doc:7", "waiting", "retry_after", "2026-11-29T10:00:00.500Z", "3", "2", "2", "r-7"] in tables[1]
     assert [str(HOME), "doc:42", "paused", '"ana@desk:', "too", "many", 'errors"', "-", "-", "-", "-", "-"] in tables[1]
 
@@ -107,7 +107,7 @@ def test_a_board_for_programs_is_an_object_a_line(ask: Any) -> None:
     code, out, _, _ = ask("list", "--json", facts=FACTS)
     rows = [orjson.loads(line) for line in out.splitlines()]
     assert (0, ["partition"] * 2 + ["lane"] * 2) == (code, [row["kind"] for row in rows])
-    assert (None, "no worker", 50) == (rows[1]["held"], rows[1]["why"], rows[1]["lag"])
+    assert (None, "no_worker", 50) == (rows[1]["held"], rows[1]["why"], rows[1]["lag"])
     lanes = {row["key"]: row for row in rows[2:]}
     assert {"id": "id-1", "state": "paused", "at": AT, "by": "ana@desk", "reason": "too many errors"} == lanes["doc:42"]["command"]
     assert "2026-11-29T10:00:00.500Z" == lanes["doc:7"]["until"]
@@ -115,7 +115,7 @@ def test_a_board_for_programs_is_an_object_a_line(ask: Any) -> None:
 
 # --- one lane -------------------------------------------------------------------------------------------------------------------------
 
-ROW = LaneRow("doc:42", 3, "halted", "halted", None, 2, 1, "r-2", 44, 0, 9.5, HALT)
+ROW = LaneRow("doc:42", 3, "halted", "halted", None, 2, 1, "r-2", 44, 0, 9.5, False, HALT)  # noqa: FBT003 - a row
 FOUND = Description(
     ROW, "a", 3, is_exact=True, parked=1, head=REQUEST.name, head_id="r-2", first_parked=Entry(41, b"doc:42", 5, 100, 0, "halted")
 )
@@ -147,7 +147,7 @@ def test_a_lane_is_described_for_programs(ask: Any) -> None:
 
 def test_an_empty_lane_says_so(ask: Any) -> None:
     """Nothing is queued, nobody tells of it."""
-    row = LaneRow("doc:42", 3, "queued", "", None, None, None, None, None, None, None, None)
+    row = LaneRow("doc:42", 3, "queued", "", None, None, None, None, None, None, None, None, None)
     _, out, _, _ = ask("describe", "doc:42", describe=Description(row, None, 0, True, 0, None, None, None))  # noqa: FBT003 - a description
     assert ["lane doc:42: empty", "partition: 3", "owner: no worker", "queued: 0, of which parked 0"] == out.splitlines()
 
@@ -195,14 +195,14 @@ def test_a_skip_only_plans(ask: Any) -> None:
     """It says what would end, what stands behind it, and the command that does just this."""
     code, out, _, asked = ask("skip", "doc:42", plan_skip=SKIP)
     assert (0, [("plan_skip", b"doc:42")]) == (code, asked)
-    assert "request r-2 (parked) of key doc:42 ends as cancelled; 4 requests stand behind it" in out
+    assert "request r-2 (parked) of key doc:42 ends as cancelled, 4 requests waiting behind it" in out
     assert f"dispatcher lanes skip --id {REQUEST.name} --execute" in out
 
 
 def test_a_skip_of_a_halted_lane_lets_it_go_on(ask: Any) -> None:
     """The request that failed has its dead letter."""
     _, out, _, _ = ask("skip", "doc:42", plan_skip=Skip(KEY, 0, b"doc:42", behind=4, command=HALT))
-    assert f'key:doc:42 is halted since {AT} ("request r-1 ended as a dead letter"): it goes on with 4 requests' in out
+    assert f'key:doc:42 is halted since {AT} ("request r-1 ended as a dead letter"): it goes on, 4 requests waiting' in out
     assert "dispatcher lanes skip doc:42 --execute" in out
 
 

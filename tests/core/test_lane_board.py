@@ -54,7 +54,7 @@ def test_a_partition_is_told_of_by_its_owner() -> None:
     """Position and lag are Kafka's; held, in flight and parked the owner's. Nobody's partition has only the former, and stands."""
     rows = {row.partition: row for row in partition_rows(FACTS)}
     assert PartitionRow(HOME, "a", 40, 10, 5, 1, 2, 0, 0, "") == rows[HOME]
-    assert PartitionRow(AWAY, None, 40, 10, None, None, None, 0, 0, "no worker") == rows[AWAY]
+    assert PartitionRow(AWAY, None, 40, 10, None, None, None, 0, 0, "no_worker") == rows[AWAY]
 
 
 def test_lag_counts_what_is_not_settled() -> None:
@@ -116,7 +116,7 @@ def test_a_lane_says_why_it_stands(lane: LaneReport, target: str | None, state: 
     """What somebody wants of it counts before what its worker tells, which may be some seconds old."""
     given = [] if target is None else [command(target, PAUSED)]
     facts = replace(FACTS, reports={"a": worker("a", replace(REPORT, notable=(lane,)))}, commands=in_force(given))
-    expected = LaneRow(KEY, HOME, state, why, until, 3, 2, "id-1", 41, 2, 12.5, given[0] if given else None)
+    expected = LaneRow(KEY, HOME, state, why, until, 3, 2, "id-1", 41, 2, 12.5, lane.calling, given[0] if given else None)
     assert [expected] == lane_rows(facts)
 
 
@@ -124,7 +124,7 @@ def test_held_keys_have_a_row_without_any_worker() -> None:
     """What is halted must not be forgotten because nobody runs; their own command is named, not their partition's."""
     halted = command(f"key:{KEY}", HALTED)
     facts = replace(FACTS, owners={}, reports={}, commands=in_force([halted, command(f"partition:{HOME}", PAUSED)]))
-    assert [LaneRow(KEY, HOME, HALTED, HALTED, None, None, None, None, None, None, None, halted)] == lane_rows(facts)
+    assert [LaneRow(KEY, HOME, HALTED, HALTED, None, None, None, None, None, None, None, None, halted)] == lane_rows(facts)
 
 
 def test_a_lane_whose_key_is_no_text_has_a_row() -> None:

@@ -199,7 +199,7 @@ def test_without_workers_the_board_shows_what_is_certain(settings: SettingsFacto
         set_up.submit(["doc:42", "doc:7", "doc:42"])
         lanes(set_up).pause(lane("doc:42"))
         facts = lanes(set_up).facts()
-        assert [(0, 3, None, "no worker", 1)] == [
+        assert [(0, 3, None, "no_worker", 1)] == [
             (one.position, one.lag, one.held, one.why, one.paused_keys) for one in partition_rows(facts)
         ]
         assert [("doc:42", "paused", None)] == [(one.key, one.state, one.queued) for one in lane_rows(facts)]
@@ -210,7 +210,7 @@ def test_without_workers_the_board_shows_what_is_certain(settings: SettingsFacto
         config.write_text(set_up._config(None, {}))
         planned = run("--config", str(config), "lanes", "skip", "doc:42")
         assert 0 == planned.returncode, planned.stderr
-        assert "request r-0 of key doc:42 ends as cancelled; 1 requests stand behind it" in planned.stdout
+        assert "request r-0 of key doc:42 ends as cancelled, 1 request waiting behind it" in planned.stdout
         assert "lanes skip --id" in planned.stdout
         refused = run("--config", str(config), "lanes", "skip", "doc:42", "--execute")
         assert 5 == refused.returncode
