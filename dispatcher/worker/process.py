@@ -287,8 +287,10 @@ class Worker:
         await asyncio.wait({self._publisher_end}, timeout=1 if self._poller_end.exception() else PUBLISHER_END_S)
         if not self._publisher_end.done():
             logger().warning("publisher_left", hint="Kafka does not answer; nothing of ours is left to publish")
-        for end in (self._publisher_end, self._poller_end):
+        for name, end in (("publisher", self._publisher_end), ("poller", self._poller_end)):
             if end.done() and (error := end.exception()) is not None:
+                if not isinstance(error, DispatcherError):
+                    self._observer.bug(error, name)
                 raise error
         if self._fault is not None:
             raise self._fault
