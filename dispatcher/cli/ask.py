@@ -44,6 +44,7 @@ def _ask(
     timeout_s: request.CallTimeout = None,
     attempts_max: request.AttemptsMax = None,
     metadata: request.Metadata = None,
+    after_failure: request.AfterFailure = None,
 ) -> None:
     """Submit one request and wait for its reply: the body on stdout, how it ended on stderr. Within --timeout (default: 2m).
 
@@ -54,7 +55,9 @@ def _ask(
 
     options: Options = ctx.obj
     within_s = options.timeout_s or ASK_TIMEOUT_S
-    given = request.Given(path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata)
+    given = request.Given(
+        path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata, after_failure
+    )
     asked = given.request("ask")
     _hear(options)
     asked = replace(asked, request_id=stamp(request_id=asked.request_id).request_id)  # to be told, whatever happens

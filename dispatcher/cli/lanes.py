@@ -292,11 +292,19 @@ def _show_effect(options: Options, effect: Effect, state: str) -> None:
     elif not waited_for:
         say(_effect_text(effect, state))
     if waited_for:
-        what = "has not ended it" if state == "skipped" else "has not said that it knows"
-        raise WaitTimeout(
-            f"{word(str(effect.target))} is written to the control topic at offset {effect.offset}, and worker {effect.owner} {what}",
-            "a call in hand may have to end first: see `dispatcher lanes describe`, or give more --timeout",
-        )
+        raise _unheard(effect, state)
+
+
+def _unheard(effect: Effect, state: str) -> WaitTimeout:
+    """Say that a command stands in its topic, and that the worker it is for has not been heard."""
+    is_skip = state == "skipped"
+    wanted = f"{word(str(effect.target))} is {'to be ' if is_skip else ''}{state}"
+    what = "has not ended it" if is_skip else "has not said that it knows"
+    hint = "a call in hand has to end first" if is_skip else "it may stand still, or be cut off: see `dispatcher lanes list`"
+    return WaitTimeout(
+        f"that {wanted} stands in the control topic at offset {effect.offset}, and worker {effect.owner} {what}",
+        f"{hint}; the command need not be given again",
+    )
 
 
 def _effect_object(effect: Effect, state: str) -> dict[str, Any]:

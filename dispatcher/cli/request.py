@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import orjson
 import typer
@@ -14,6 +14,7 @@ from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.client import Request
+    from dispatcher.client.call import AfterFailure as Wanted
 
 Path = Annotated[str | None, typer.Argument(help="Path on the upstream, with one leading slash.")]
 Key = Annotated[str | None, typer.Option("-k", "--key", help="Lane key: what the call contends for, such as doc:42.")]
@@ -25,6 +26,9 @@ Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'N
 Credential = Annotated[str | None, typer.Option("--credential", help="Alias of the credential.")]
 CallTimeout = Annotated[float | None, typer.Option("--timeout-s", help="Longest time of the call, seconds.")]
 AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="Most calls.")]
+AfterFailure = Annotated[
+    str | None, typer.Option("--after-failure", metavar="continue|halt_key", help="What a dead letter does to the lane.")
+]
 Metadata = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")]
 
 
@@ -43,11 +47,22 @@ class Given:
     timeout_s: float | None
     attempts_max: int | None
     metadata: str | None
+    after_failure: str | None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was said."""
-        single = (self.path, self.key, self.upstream, self.method, self.data, self.request_id, self.credential, self.metadata)
+        single = (
+            self.path,
+            self.key,
+            self.upstream,
+            self.method,
+            self.data,
+            self.request_id,
+            self.credential,
+            self.metadata,
+            self.after_failure,
+        )
         return not self.headers and all(value is None for value in (*single, self.timeout_s, self.attempts_max))
 
     def request(self, command: str, instead: str = "") -> Request:
@@ -66,7 +81,17 @@ class Given:
         if body is not None and is_json:
             _json(body, "the body is not JSON", "-H 'content-type: text/plain' sends it as it is")
         call = Call(self.upstream, self.method or "POST", self.path, headers, body, is_json)
-        return Request(call, self.key, self.request_id, None, self.credential, self.timeout_s, self.attempts_max, metadata)
+        return Request(
+            call,
+            self.key,
+            self.request_id,
+            None,
+            self.credential,
+            self.timeout_s,
+            self.attempts_max,
+            metadata,
+            cast("Wanted", self.after_failure),  # what it may be, the model of a request says
+        )
 
 
 def _content(data: str) -> bytes:

@@ -37,6 +37,7 @@ def _submit(
     timeout_s: request.CallTimeout = None,
     attempts_max: request.AttemptsMax = None,
     metadata: request.Metadata = None,
+    after_failure: request.AfterFailure = None,
     jsonl: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +49,9 @@ def _submit(
 ) -> None:
     """Submit one request, or with --jsonl many, and print a receipt for each: its id and where it stands."""
     options: Options = ctx.obj
-    given = request.Given(path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata)
+    given = request.Given(
+        path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata, after_failure
+    )
     if jsonl is None:
         _submit_one(options, given)
     elif given.is_empty:

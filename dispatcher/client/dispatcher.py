@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from dispatcher.adapters import config as configuration
 from dispatcher.client import search
 from dispatcher.client.asking import Asking, unknown
-from dispatcher.client.call import Call, Request, reply_to
+from dispatcher.client.call import AfterFailure, Call, Request, reply_to
 from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -108,13 +108,14 @@ class Dispatcher:
         timeout_s: float | None = None,
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
+        after_failure: AfterFailure | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`.
 
         Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitted again under the
         id that it carries, the request may be executed twice, both times under the same `Idempotency-Key`.
         """
-        submission = self._written(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata))
+        submission = self._written(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure))
         _ = self._connection.listener
         partitions = await self._connection.count(self._settings.topics.requests)
         if self._connection.reply_partition is not None:
@@ -158,6 +159,7 @@ class Dispatcher:
         timeout_s: float | None = None,
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
+        after_failure: AfterFailure | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
@@ -165,7 +167,7 @@ class Dispatcher:
         `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once sent,
         its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
-        work = self._ask(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata), timeout)
+        work = self._ask(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure), timeout)
         del call, metadata  # a thousand open asks keep a thousand ids, not a thousand bodies
         return await work
 

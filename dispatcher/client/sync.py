@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dispatcher.client.call import Call, Request
+from dispatcher.client.call import AfterFailure, Call, Request
 from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, Dispatcher
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -98,6 +98,7 @@ class SyncDispatcher:
         timeout_s: float | None = None,
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
+        after_failure: AfterFailure | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`."""
         return self._run(
@@ -110,6 +111,7 @@ class SyncDispatcher:
                 timeout_s=timeout_s,
                 attempts_max=attempts_max,
                 metadata=metadata,
+                after_failure=after_failure,
             )
         )
 
@@ -140,6 +142,7 @@ class SyncDispatcher:
         timeout_s: float | None = None,
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
+        after_failure: AfterFailure | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds."""
         return self._run(
@@ -153,6 +156,7 @@ class SyncDispatcher:
                 timeout_s=timeout_s,
                 attempts_max=attempts_max,
                 metadata=metadata,
+                after_failure=after_failure,
             )
         )
 

@@ -176,7 +176,7 @@ def test_who_has_not_been_heard_is_no_success(ask: Any, json: bool) -> None:  # 
     effect = Effect(KEY, 3, changed=True, command=PAUSE, offset=17, owner="a")
     code, out, err, _ = ask("pause", "doc:42", *(["--json"] if json else []), pause=effect)
     assert 4 == code
-    assert "key:doc:42 is written to the control topic at offset 17, and worker a has not said that it knows" in err
+    assert "that key:doc:42 is paused stands in the control topic at offset 17, and worker a has not said that it knows" in err
     assert (17, None) == ((found := orjson.loads(out))["offset"], found["confirmed_by"]) if json else out == ""
 
 
