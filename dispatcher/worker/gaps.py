@@ -9,6 +9,7 @@ from typing import Protocol
 from dispatcher.adapters.kafka.source import Committed, Unsettled
 from dispatcher.core.gap import Cause, Gap, former, gap_at
 from dispatcher.errors import BrokerError
+from dispatcher.worker.topic_watch import grown
 
 # Who looks into the log of the last minutes sees every partition that stands.
 REMIND_S = 60.0
@@ -64,7 +65,8 @@ class Gaps:
     def sound(self, found: Mapping[int, Committed]) -> tuple[dict[int, int], list[Gap]]:
         """Where to begin with the partitions that may go live, and the gaps that were passed for that.
 
-        Others stand from now on, or have to be asked about again. Raises BrokerError where the group has no position at all.
+        Others stand from now on, or have to be asked about again. Raises BrokerError where the group has no position at all, and where
+        the topic has grown since it had its positions.
         """
         sound = {n: one.position for n, one in found.items() if one.position is not None}
         stale = [gap for n, at in sound.items() if (gap := former(n, at, found[n].metadata, self._topic_id)) is not None]
@@ -74,7 +76,7 @@ class Gaps:
             del sound[gap.partition]
         try:
             if unset:
-                self._refuse_a_first_start()
+                self._refuse_others()
                 self._stand(Gap(n, Cause.NO_POSITION, None) for n in sorted(unset))
             if not self._passes:
                 self._stand(stale)
@@ -116,12 +118,15 @@ class Gaps:
             for gap in self.standing.values():
                 self._log.error("gap", **gap.fields(), hint=gap.hint)
 
-    def _refuse_a_first_start(self) -> None:
-        """A group that has no position at all was never started on this topic: no worker guesses where to begin."""
+    def _refuse_others(self) -> None:
+        """Refuse what only looks like a gap: a group that was never started on this topic, and partitions that were added to it."""
         everywhere = self._source.committed(range(self._partitions), ANSWER_S)
-        if all(one.position is None for one in everywhere.values()):
+        unset = {n for n, one in everywhere.items() if one.position is None}
+        if len(unset) == self._partitions:
             hint = "run `dispatcher topics init`: it sets the first positions"
             raise BrokerError("the group has no committed position in the request topic", hint)
+        if unset == set(range(self._partitions - len(unset), self._partitions)):
+            raise grown(self._partitions - len(unset))
 
     def _stand(self, gaps: Iterable[Gap]) -> None:
         for gap in gaps:

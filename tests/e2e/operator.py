@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -82,3 +82,27 @@ def connected(settings: Settings) -> AdminClient:
 def grow(admin: AdminClient, name: str, partitions: int) -> None:
     """Give a topic more partitions."""
     admin.create_partitions([NewPartitions(name, partitions)])[name].result(timeout=15)
+
+
+def trim(settings: Settings, partition: int, before: int) -> None:
+    """Remove the requests of a partition that stand before an offset, as retention does."""
+    part = TopicPartition(settings.topics.requests, partition, before)
+    admin = connected(settings)
+    admin.delete_records([part])[part].result(timeout=15)
+
+
+def move(settings: Settings, positions: Mapping[int, int], metadata: str = "") -> None:
+    """Move the group's positions, as another tool does while no worker runs."""
+    parts = [TopicPartition(settings.topics.requests, n, position, metadata) for n, position in positions.items()]
+    admin, group = connected(settings), settings.worker.group
+
+    def moved() -> bool:
+        try:
+            admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, parts)])[group].result(timeout=15)
+        except KafkaException as failure:
+            if failure.args[0].code() not in {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}:
+                raise
+            return False
+        return True
+
+    eventually(moved, 30, "the positions are moved")

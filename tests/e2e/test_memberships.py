@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.adapters.kafka.starts import init_topics
 from tests.e2e import operator
-from tests.e2e.stage import Process, Stage, assert_all_is_well, stage
+from tests.e2e.stage import Process, Stage, assert_all_is_well, by_request, header, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -71,7 +72,7 @@ def test_two_members_of_one_name_are_not_two_that_live(settings: SettingsFactory
 
 
 def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Positions of the old topic mean nothing in the new one: exit 3 with what is wrong, instead of silence."""
+    """Positions of the old topic mean nothing in the new one: exit 3 with what is wrong, long before the next look at the topic is due."""
     with stage(settings, tmp_path, partitions=1) as set_up:
         topics, replies = set_up.settings.topics, set_up.replies()
         running = set_up.worker().ready()
@@ -81,7 +82,7 @@ def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, t
         admin = operator.connected(set_up.settings)
         operator.delete(admin, topics.requests)
         operator.create(admin, topics.requests, 1)
-        assert "is not in the log" in _words(running)
+        assert "was made anew" in _words(running)
 
 
 @pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
@@ -100,3 +101,20 @@ def test_a_topic_that_grows_ends_its_workers(settings: SettingsFactory, tmp_path
         operator.grow(operator.connected(set_up.settings), set_up.settings.topics.requests, 2)
         for worker in workers:
             assert "has grown beyond the 1 partitions" in _words(worker)
+
+
+def test_a_queue_from_before_a_topic_grew_is_drained_first(settings: SettingsFactory, tmp_path: Path) -> None:
+    """It grew while no worker ran: exit 3, and what that says to do answers everything that was queued, each request once."""
+    with stage(settings, tmp_path, partitions=1) as set_up:
+        topics, admin = set_up.settings.topics, operator.connected(set_up.settings)
+        names = set_up.submit([f"doc:{n}" for n in range(10)])
+        for name in (topics.requests, topics.replies, topics.dead_letters, topics.parked):
+            operator.grow(admin, name, 2)
+        words = _words(set_up.worker())
+        assert "has grown beyond the 1 partitions" in words
+        assert "`dispatcher topics init --fill-gaps earliest`" in words
+        assert {1: 0} == init_topics(set_up.settings, fill_gaps="earliest").started
+        set_up.worker(on_wrong_partition="warn")
+        replies = set_up.replies()
+        assert sorted(names) == sorted(by_request(replies.await_count(len(names))))
+        assert {"ok"} == {header(record, "dispatcher-status") for record in replies.records}

@@ -6,15 +6,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
 from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import ConfigError
 from dispatcher.worker.process import survey
 from tests.e2e import operator
-from tests.e2e.stage import Stage, Worker, assert_all_is_well, stage
+from tests.e2e.stage import Worker, assert_all_is_well, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -54,25 +52,6 @@ def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
     with stage(settings, tmp_path, init=False) as set_up:
         create_missing(connect(set_up.settings, 30), set_up.settings)
         assert "dispatcher topics init" in _refused(set_up.worker())
-
-
-def test_with_a_gap(settings: SettingsFactory, tmp_path: Path) -> None:
-    """One partition without a position while the others have one: it is named, and nothing is called."""
-    with stage(settings, tmp_path, init=False) as set_up:
-        create_missing(connect(set_up.settings, 30), set_up.settings)
-        _commit(set_up, [0, 2])
-        set_up.submit([f"doc:{n}" for n in range(10)])
-        words = _refused(set_up.worker())
-        assert "[1]" in words
-        assert "topics init" in words
-        assert not set_up.calls()
-
-
-def _commit(set_up: Stage, partitions: list[int]) -> None:
-    consumer = clients.consumer(set_up.settings, group=set_up.settings.worker.group)
-    offsets = [TopicPartition(set_up.settings.topics.requests, n, 0) for n in partitions]
-    eventually(lambda: consumer.commit(offsets=offsets, asynchronous=False))
-    consumer.close()
 
 
 def test_without_a_broker(settings: SettingsFactory, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_stands_is_said_at_once_and_every_minute_until_it_is_gone() -> None
 
 def test_a_partition_without_a_position_stands_whatever_the_settings_say() -> None:
     """From its start it might all be called again, from its end requests would be lost."""
-    source = Source({0: Committed(3, None)})
+    source = Source({0: Committed(3, None), 2: Committed(3, None)})
     found = gaps(source, passes=True)
     sound, passed = found.sound({0: Committed(3, None), 1: Committed(None, None)})
     assert ({0: 3}, []) == (sound, passed)
@@ -157,6 +157,13 @@ def test_a_group_without_any_position_is_not_started() -> None:
     with pytest.raises(BrokerError) as caught:
         gaps(Source()).sound({1: Committed(None, None)})
     assert "dispatcher topics init" in caught.value.hint
+
+
+def test_partitions_that_were_added_while_nobody_looked_are_no_gap() -> None:
+    """The last ones have no position, and all before them have: keys have moved, and not only where partitions are new."""
+    with pytest.raises(BrokerError, match="has grown beyond the 1 partitions") as caught:
+        gaps(Source({0: Committed(3, None)})).sound({0: Committed(3, None), 2: Committed(None, None)})
+    assert "--fill-gaps" in caught.value.hint
 
 
 def test_while_nobody_can_say_whether_it_is_a_first_start_the_others_go_on() -> None:
