@@ -46,6 +46,8 @@ from dispatcher.worker.topic_watch import TopicWatch
 LIVE_S = 90.0
 TICK_S = 0.5
 FACTS_TIMEOUT_S = 30.0
+# What is left of any reply or dead letter once it is cut twice, its headers included, is shorter than this.
+RECORD_MIN_BYTES = 16 * 1024
 # One look at the request topic; who gets no answer looks again later.
 TOPIC_LOOK_S = 5.0
 # What the publisher still does once the poller has ended concerns partitions that are not ours any more: it may end its step.
@@ -81,6 +83,7 @@ def survey(settings: Settings) -> Surroundings:
         [found[name] for name in (topics.replies, topics.dead_letters, topics.parked)],
         [found[name] for name in (topics.control, topics.workers)],
     )
+    _refuse_small([found[name] for name in (topics.replies, topics.dead_letters, *topics.reply_topics)])
     closed = [name for name in ours if name != topics.requests and not found[name].is_writable]
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
@@ -102,6 +105,14 @@ def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: I
         if topic.partitions != 1:
             hint = "delete it, and run `dispatcher topics init`"
             raise ConfigError(f"{topic.name} has {topic.partitions} partitions, and its order needs a single one", hint)
+
+
+def _refuse_small(written: Iterable[TopicFacts]) -> None:
+    """Refuse topics that the shortest reply or dead letter may not fit into: nothing could be published any more, nor committed."""
+    for topic in written:
+        if topic.max_message_bytes < RECORD_MIN_BYTES:
+            hint = f"raise its max.message.bytes: a reply or dead letter that is cut as far as it can be takes up to {RECORD_MIN_BYTES}"
+            raise ConfigError(f"{topic.name} takes records of {topic.max_message_bytes} bytes", hint)
 
 
 def allow_files(inflight_max: int) -> None:

@@ -77,15 +77,13 @@ def test_a_thread_that_stands_turns_livez_red(owner: type, name: str, monkeypatc
     monkeypatch.setattr(owner, "run", lambda *_: gate.wait(SIGNAL_TO_END_S))
 
     async def named(worker: Worker) -> None:
-        async with httpx.AsyncClient(trust_env=False) as client:
+        def is_named() -> bool:
+            answer = httpx.get(f"http://127.0.0.1:{worker.health.port}/livez", trust_env=False, timeout=5)
+            assert (answer.status_code == httpx.codes.OK) == (answer.text == "ok\n")
+            assert "event loop" not in answer.text
+            return f"{name} has not turned" in answer.text
 
-            async def is_named() -> bool:
-                answer = await client.get(f"http://127.0.0.1:{worker.health.port}/livez")
-                assert (answer.status_code == httpx.codes.OK) == (answer.text == "ok\n")
-                assert "event loop" not in answer.text
-                return f"{name} has not turned" in answer.text
-
-            await eventually_async(is_named, what=f"/livez names the {name}")
+        await eventually_async(is_named, what=f"/livez names the {name}")
         gate.set()
         worker.signalled()
 
