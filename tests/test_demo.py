@@ -33,7 +33,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """The demo's own configuration."""
     folder = tmp_path_factory.mktemp("demo")
     where = Where(KafkaSettings(), PARTITIONS)
-    return configure(folder / "demo.toml", where.kafka, tables(where, "demo", "http://127.0.0.1:1"))
+    return configure(folder / "demo.toml", where.kafka, tables(where, "demo", "http://127.0.0.1:1", "partition"))
 
 
 @pytest.mark.parametrize("module", [load, tally])

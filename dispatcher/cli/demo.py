@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,13 @@ from dispatcher.cli.app import Options
 if TYPE_CHECKING:
     from dispatcher.demo.play import Played
     from dispatcher.demo.tally import Tally
+
+
+class Ordering(StrEnum):
+    """What is a lane."""
+
+    PARTITION = "partition"
+    KEY = "key"
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +36,7 @@ def _demo(
     speed: Annotated[float, typer.Option(min=0.1, max=1000, help="How many times faster than recorded, arrivals and upstream.")] = 30.0,
     seed: Annotated[int, typer.Option(help="Seed of who sends what.")] = 1,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Another trace of the AzurePublicDataset.")] = None,
+    ordering: Annotated[Ordering, typer.Option(help="What is a lane: a partition, or each key of it.")] = Ordering.PARTITION,
 ) -> None:
     """Run 1,500 real requests and some awkward ones through broker, worker and sample upstream, and add up."""
     from dispatcher.demo.play import TRACE, Playbill, play
@@ -35,7 +44,7 @@ def _demo(
     from dispatcher.errors import CallFailed
 
     options: Options = ctx.obj
-    bill = Playbill(kafka=options.given_kafka(), trace=trace or TRACE, requests=requests, speed=speed, seed=seed)
+    bill = Playbill(options.given_kafka(), trace or TRACE, requests, speed, seed, ordering.value)
     signal.signal(signal.SIGTERM, options.interrupt)  # as Ctrl-C: children are ended in order
     with Show(quiet=options.quiet, color=options.color) as show:
         played = play(bill, show)

@@ -42,6 +42,7 @@ class Playbill:
     requests: int = REQUESTS
     speed: float = SPEED
     seed: int = 1
+    ordering: Literal["partition", "key"] = "partition"
     folder: Path = HOME
 
 
@@ -79,7 +80,7 @@ def _play(bill: Playbill, show: Show, where: Where, folder: Path, running: ExitS
     upstream = running.enter_context(scene.start_upstream(folder, bill.speed, watch))
     url = upstream.first_line()
     config = folder / "demo.toml"
-    settings = configure(config, where.kafka, scene.tables(where, prefix, url))
+    settings = configure(config, where.kafka, scene.tables(where, prefix, url, bill.ordering))
     make_topics = mock.make_topics if where.is_mock else init_topics
     make_topics(settings)
     show.step(f"topics {prefix}.requests, .replies and .dlq with {where.partitions} partitions; sample upstream at {url}")

@@ -34,7 +34,7 @@ def start_worker(folder: Path, config: Path, watch: Watch, *, on_mock: bool) -> 
     return Child("worker", ["--config", str(config), "worker"], folder, watch)
 
 
-def tables(where: Where, prefix: str, upstream_url: str) -> Tables:
+def tables(where: Where, prefix: str, upstream_url: str, ordering: str) -> Tables:
     """Configure topics, worker and upstream."""
     aliases = [team(number) for number in range(TEAMS)]
     # The mock cluster forgets positions that are sent into a transaction, and knows classic groups only.
@@ -42,7 +42,7 @@ def tables(where: Where, prefix: str, upstream_url: str) -> Tables:
     return {
         "topics": {"prefix": prefix, "partitions": where.partitions},
         # Calls last tenths of a second here: one in hand is always finished within a drain of 10 s.
-        "worker": {"group": prefix, "slot": "demo", "http_port": free_port(), "drain_s": 10, **publishing},
+        "worker": {"group": prefix, "slot": "demo", "http_port": free_port(), "drain_s": 10, "ordering": ordering, **publishing},
         **{f"credentials.{alias}": {"value": f"Bearer demo-token-of-{alias}"} for alias in aliases},
         "upstreams.sample": {
             "base_url": f"{upstream_url}/v1",

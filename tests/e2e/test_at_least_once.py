@@ -15,9 +15,10 @@ WORKER = {"publishing": "at_least_once"}
 
 
 @pytest.mark.faults
-def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ordering", "latency_ms"), [("partition", 5), pytest.param("key", 50, marks=pytest.mark.soak)])
+def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tmp_path: Path, ordering: str, latency_ms: float) -> None:
     """Kill -9 in the middle: every request is answered, calls stay in order; replies that stand twice are few, and counted."""
-    with judged_stage(settings, tmp_path, latency_ms=5, partitions=4, worker=WORKER) as set_up:
+    with judged_stage(settings, tmp_path, latency_ms=latency_ms, partitions=4, worker=WORKER | {"ordering": ordering}) as set_up:
         replies = set_up.replies()
         names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
         doomed = set_up.worker()

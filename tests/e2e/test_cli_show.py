@@ -9,13 +9,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.client import Submitter, stamp
+from dispatcher.client.standing import stands
 from dispatcher.core.partitioner import partition_for
+from dispatcher.core.standing import Queued, Terminal
 from dispatcher.core.submission import request
 from dispatcher.settings import Settings
+from tests.e2e.by_hand import worked
 from tests.e2e.conftest import Run
 from tests.e2e.stage import stage
 from tests.topics import SettingsFactory
@@ -75,6 +79,58 @@ def test_a_request_is_queued_then_running_then_terminal(settings: SettingsFactor
         assert reply.items() <= ended["reply"].items()
         text = cli("show", f"{topic}/{LANE}/1").stdout
         assert f"terminal: ok, reply {reply['topic']}/{LANE}/{ended['reply']['offset']}\n" == text
+
+
+def test_with_a_lane_for_each_key_a_place_counts_its_own_key_alone(settings: SettingsFactory) -> None:
+    """What is settled above the position has ended. What is parked has not, and is before newer ones of its key; a void entry is none."""
+    group = worked(settings(partitions=1, worker={"ordering": "key"}))
+
+    def shows(number: int) -> object:
+        found = stands(group.settings, f"r-{number}")
+        assert found.by_key
+        return found.standing
+
+    for number, before in ((2, 0), (9, 0), (14, 1)):
+        standing = shows(number)
+        assert isinstance(standing, Queued)
+        assert standing.parked is not None
+        assert (before, True, False, number, "backoff") == (
+            standing.before,
+            standing.before_is_exact,
+            standing.is_owned,
+            standing.parked.offset,
+            standing.parked.why,
+        )
+    for number, before in ((12, 1), (15, 2), (17, 2), (18, 3), (19, 0)):
+        assert Queued((group.settings.topics.requests, 0, number), before, before_is_exact=True, is_owned=False) == shows(number)
+    for number in (0, 11, 13, 16):
+        assert Terminal((group.settings.topics.requests, 0, number), None, None, None, None) == shows(number)
+
+
+@pytest.mark.soak
+def test_a_parked_request_is_shown_and_waited_for(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:
+    """A key that waits as long as its callee says: queued, parked, until when; and whoever waits gets the reply once it has ended."""
+    worker = {"ordering": "key", "lane_buffer_max_records": 8}
+    with stage(settings, tmp_path, partitions=1, worker=worker) as on:
+        own = {"DISPATCHER_TOPICS__PREFIX": on.settings.topics.prefix, "DISPATCHER_WORKER__GROUP": on.settings.worker.group}
+
+        def cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return run(*arguments, "-b", on.settings.kafka.bootstrap_servers, env=own | {"DISPATCHER_WORKER__ORDERING": "key"})
+
+        on.worker().ready()
+        on.submit(["doc:slow"], "/echo?fault=429&retry_after=20&times=1", prefix="first")
+        on.submit(["doc:slow"] * 5, prefix="slow")
+        on.submit([f"doc:{n}" for n in range(30)], prefix="other")
+        on.replies().await_count(30)
+        eventually(lambda: stands(on.settings, "slow-3").standing.parked, what="the key is parked")  # type: ignore[union-attr]
+        row = shown(cli, "slow-3")
+        assert {"state": "queued", "lane": 0, "key": "doc:slow", "place": 5, "before": 4, "owned": True}.items() <= row.items()
+        assert re.fullmatch(
+            r"queued: lane doc:slow in \S+/0, place 1, 0 before it; parked \(retry_after\), due \S+Z; a worker has this lane\n",
+            cli("show", "first-0").stdout,
+        )
+        waited = cli("wait", f"{on.settings.topics.requests}/0/3", "--timeout", "2m")
+        assert (0, 1) == (waited.returncode, len(on.calls(id="slow-2"))), waited.stderr
 
 
 def test_what_ended_is_told_from_what_is_left(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:

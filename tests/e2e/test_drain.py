@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dispatcher.core.partitioner import partition_for
 from tests.e2e.stage import assert_all_is_well, stage
 from tests.topics import SettingsFactory
@@ -19,15 +21,18 @@ SLOW_S = 25
 BEFORE_S = 3
 # How much of their own pace the partitions that stay must keep, on a machine that others use too.
 PACE_KEPT = 0.7
+ORDERINGS = ["partition", pytest.param("key", marks=[pytest.mark.soak, pytest.mark.faults])]
 
 
-def test_kept_partitions_go_on_at_full_rate_while_another_drains(settings: SettingsFactory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_kept_partitions_go_on_at_full_rate_while_another_drains(settings: SettingsFactory, tmp_path: Path, ordering: str) -> None:
     """A second worker joins while calls of 25 s run: their partitions are handed over only when those calls are answered.
 
     Until then the partitions that the first worker keeps complete calls from their buffers at the rate that they had before, and their
     replies are visible. No slow call is cut, repeated or answered twice.
     """
-    with stage(settings, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, upstream={"call_timeout_s": 40}) as set_up:
+    upstream, worker = {"call_timeout_s": 40}, {"ordering": ordering}
+    with stage(settings, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, upstream=upstream, worker=worker) as set_up:
         replies = set_up.replies()
         slow = range(0, PARTITIONS, 2)
         first = set_up.worker().ready()
@@ -67,9 +72,13 @@ def _per_second(calls: list[dict[str, Any]], start: float, end: float) -> float:
     return len([call for call in calls if start < call["end_s"] <= end]) / (end - start)
 
 
-def test_a_call_longer_than_the_grace_is_cut_and_made_again_by_the_next_owner(settings: SettingsFactory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ordering", ORDERINGS)
+def test_a_call_longer_than_the_grace_is_cut_and_made_again_by_the_next_owner(
+    settings: SettingsFactory, tmp_path: Path, ordering: str
+) -> None:
     """A hand-over waits `drain_s` and no longer: the call is cut, made again under the same id and a higher epoch, answered once."""
-    with stage(settings, tmp_path, partitions=2, upstream={"call_timeout_s": 15, "backoff_base_s": 0.1}, worker={"drain_s": 1}) as set_up:
+    upstream, worker = {"call_timeout_s": 15, "backoff_base_s": 0.1}, {"drain_s": 1, "ordering": ordering}
+    with stage(settings, tmp_path, partitions=2, upstream=upstream, worker=worker) as set_up:
         replies = set_up.replies()
         first = set_up.worker().ready()
         names = set_up.submit([*_keys(range(2), 2)], "/fault/hang?times=1", prefix="slow")

@@ -7,22 +7,30 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e import keyed
 from tests.e2e.history import assert_guarantees
+from tests.e2e.keyed import Operator
 from tests.e2e.stage import assert_all_is_well, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 
+def _cases() -> list[object]:
+    cases = [(protocol, ordering) for ordering in ("partition", "key") for protocol in ("cooperative", "consumer", "eager")]
+    return [pytest.param(*case, marks=() if case == ("cooperative", "partition") else pytest.mark.soak) for case in cases]
+
+
 @pytest.mark.faults
-@pytest.mark.parametrize(
-    "protocol",
-    ["cooperative", *(pytest.param(name, marks=pytest.mark.soak) for name in ("consumer", "eager"))],
-)
-def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
-    """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash."""
-    with stage(settings, tmp_path, latency_ms=40, partitions=6, worker={"protocol": protocol}) as set_up:
-        replies = set_up.replies()
-        names = set_up.submit([f"doc:{n % 60}" for n in range(400)])
+@pytest.mark.parametrize(("protocol", "ordering"), _cases())
+def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str) -> None:
+    """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash.
+
+    With a lane for each key some wait and are parked, one is halted, one held.
+    """
+    latency_ms, worker = (400, keyed.WORKER) if ordering == "key" else (40, {})
+    with stage(settings, tmp_path, latency_ms=latency_ms, partitions=6, worker={"protocol": protocol} | worker) as set_up:
+        replies, operator = set_up.replies(), Operator(set_up)
+        names = operator.hold() + set_up.submit([f"doc:{n % 60}" for n in range(400)])
         leaving = set_up.worker().ready()
         doomed, last = set_up.worker(), set_up.worker()
         eventually(lambda: doomed.live() and last.live(), what="all have partitions")
@@ -33,7 +41,9 @@ def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, pr
         replies.await_count(len(replies.read()) + 30)
         leaving.signal(signal.SIGTERM)
         assert 0 == leaving.wait()
-        replies.await_count(len(names))
+        operator.let_go()
+        eventually(lambda: operator.look() and len(replies.read()) >= len(names), what="all replies")
+        operator.assert_done(replies.records)
         assert_all_is_well(set_up, names, replies.records)
         assert_guarantees(set_up, leaving, doomed, last)
         assert {protocol} == {event["protocol"] for worker in (leaving, doomed, last) for event in worker.events("started")}

@@ -59,6 +59,7 @@ def _cases() -> list[object]:
     cases: list[tuple[str, dict[str, Any]]]
     cases = [(harm, {"publishing": publishing}) for harm in HARMS for publishing in ("exactly_once", "at_least_once")]
     cases += [("half_open", {"protocol": "cooperative"}), ("half_open", {"protocol": "eager"}), ("cut", {"transaction_timeout_s": 10})]
+    cases += [(harm, {"ordering": "key"}) for harm in HARMS]
     return [
         pytest.param(harm, worker, id=f"{harm}-{value}", marks=() if (harm, value) in ALWAYS else SOAK)
         for harm, worker in cases
@@ -76,7 +77,9 @@ def test_a_worker_cut_off_from_kafka_stops_and_comes_back(
     """
     worker = {"transaction_timeout_s": PATIENCE_S} | worker
     requests = int(PARTITIONS * (worker["transaction_timeout_s"] + MORE_S) * 1000 / LATENCY_MS)
-    with judged_stage(factory, tmp_path, latency_ms=LATENCY_MS, partitions=PARTITIONS, worker=worker) as set_up:
+    # As many calls a second, whatever is a lane.
+    latency_ms = LATENCY_MS * KEYS / PARTITIONS if worker.get("ordering") == "key" else LATENCY_MS
+    with judged_stage(factory, tmp_path, latency_ms=latency_ms, partitions=PARTITIONS, worker=worker) as set_up:
         replies = set_up.replies()
         harmed, healthy = _pair(set_up, way)
         names = set_up.submit([f"doc:{n % KEYS}" for n in range(requests)])

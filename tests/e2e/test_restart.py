@@ -12,7 +12,9 @@ import pytest
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
 from tests.brokers import tied
+from tests.e2e import keyed
 from tests.e2e.history import assert_guarantees
+from tests.e2e.keyed import Operator
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, is_stopped, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -55,23 +57,28 @@ def _inside_a_transaction(set_up: Stage) -> Worker:
         pytest.param(_between_transactions, 20, id="clean", marks=pytest.mark.soak),
     ],
 )
+@pytest.mark.parametrize("ordering", ["partition", pytest.param("key", marks=pytest.mark.soak)])
 def test_a_worker_outlives_its_broker(
-    own_broker: LocalBroker, tmp_path: Path, prefix: str, moment: Callable[[Stage], Worker], grace_s: float
+    own_broker: LocalBroker, tmp_path: Path, prefix: str, moment: Callable[[Stage], Worker], grace_s: float, ordering: str
 ) -> None:
     """Stopped or killed in the middle and started again: the worker goes on by itself and was alive all the time.
 
     Every request has one reply, in order. No call is made again because its transaction failed.
     """
     settings = SettingsFactory(str(own_broker.status().bootstrap), prefix)
-    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
-        names = set_up.submit([f"doc:{n % 40}" for n in range(1500)])
+    latency_ms, worker = (100, keyed.WORKER) if ordering == "key" else (10, {})
+    with stage(settings, tmp_path, latency_ms=latency_ms, partitions=4, worker=worker) as set_up:
+        operator = Operator(set_up)
+        names = operator.hold() + set_up.submit([f"doc:{n % 40}" for n in range(1500)])
         running = moment(set_up)
         own_broker.down(grace_s)
         running.signal(signal.SIGCONT)
         assert httpx.codes.OK == running.get("/livez").status_code
         own_broker.up()
         replies = set_up.replies()
-        replies.await_count(len(names))
+        operator.let_go()
+        eventually(lambda: operator.look() and len(replies.read()) >= len(names), what="all replies")
+        operator.assert_done(replies.records)
         assert httpx.codes.OK == running.get("/livez").status_code
         assert_all_is_well(set_up, names, replies.read())
         assert_guarantees(set_up, running)
