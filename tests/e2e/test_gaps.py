@@ -11,7 +11,8 @@ from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.core.commit_note import CommitNote
 from tests.e2e import operator
 from tests.e2e.kinds import key_on
-from tests.e2e.stage import Stage, Worker, header, stage
+from tests.e2e.stage import Stage, Worker, header, kill, stage
+from tests.e2e.test_parking import WORKER, assert_one_life, let_it_go_on, park_a_key
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -117,6 +118,20 @@ def test_positions_that_nobody_can_go_on_from_stop_their_partitions_alone(settin
         assert {2: ("former_topic", 2, 0)} == told(going_on, "gap_passed")
         end(going_on)
         assert {0: 7, 2: 3, 3: 3} == {n: position for n, position in set_up.positions()[0].items() if position >= 0}
+
+
+def test_a_parked_request_outlives_its_record(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Its place in the log is committed past and trimmed away while it waits: what was moved aside is all that is needed to call it."""
+    with stage(settings, tmp_path, partitions=1, worker=WORKER) as set_up:
+        replies = set_up.replies()
+        first = set_up.worker()
+        names = park_a_key(set_up, replies)
+        eventually(lambda: set_up.positions()[0] == set_up.positions()[1], what="committed == end")
+        kill(first)
+        operator.trim(set_up.settings, 0, set_up.positions()[1][0])
+        set_up.worker()
+        let_it_go_on(set_up, replies, names)
+        assert_one_life(set_up, replies, names)
 
 
 def test_a_topic_that_was_made_anew_while_nobody_looked_is_read_from_its_start(settings: SettingsFactory, tmp_path: Path) -> None:
