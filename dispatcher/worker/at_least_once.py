@@ -1,6 +1,7 @@
 """Publishing at least once: everything is acknowledged first, then the poller commits the positions.
 
-A crash in between publishes a second reply; nothing is lost. What has its reply leaves the parked topic behind it, never before.
+A crash in between publishes a second reply; nothing is lost. Tombstones come last: who is parked is not lost before its reply is there, and
+who is to be skipped is skipped by the next owner as well, if need be.
 """
 
 from __future__ import annotations
@@ -64,7 +65,6 @@ class AtLeastOnce:
         pending = self._living(pending)
         first, last = parted(pending)
         self._deliver(first)
-        self._deliver(self._living(last))
         places = self._sink.take_places()
         while pending := self._living(pending):
             self._number += 1
@@ -72,6 +72,8 @@ class AtLeastOnce:
             done = [ready for ready in pending if ready.owner not in refused]
             pending = [ready for ready in pending if ready.owner in refused]
             self._frontier.acknowledge(done)
+            self._deliver(self._living([ready for ready in last if ready.owner not in refused]))
+            last = [ready for ready in last if ready.owner in refused]
             self._acknowledge(placed(done, places))
             if done:
                 self._steps.ease()

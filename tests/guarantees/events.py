@@ -21,7 +21,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Retention has removed the requests of the partition before that offset: those without a commit are executed by nobody."""
+    """Retention has removed all requests of the partition before that offset: those that nobody had read are executed by nobody."""
 
     partition: int
     before: int

@@ -234,7 +234,7 @@ class World:
         log = self.cluster.request_log(partition)
         start = self.cluster.positions.position(partition)
         if self._plan.settings.worker.on_gap == "continue":
-            start = min(log.end, start + self._chance.choice((0, 0, 2, 5)))
+            start = max(log.start, min(log.stable_end, start + self._chance.choice((0, 0, 2, 5))))
             self.tell(Removed(partition, start))
         log.start = max(start, log.start)
 
