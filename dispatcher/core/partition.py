@@ -135,7 +135,7 @@ class Partition:
         lanes: dict[Lane, None] = {}
         for record in records:
             if self._coming:
-                lanes |= dict.fromkeys(self.admit(record.offset))
+                lanes |= dict.fromkeys(self.admit(record.next_offset))
             if self.progress.deliver(record.offset):
                 lane = self._lane(record.key)
                 if len(lane) + lane.parked >= self._room.halted and self._why_held(record.key) == HALTED:

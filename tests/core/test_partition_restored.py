@@ -73,3 +73,12 @@ def test_what_lies_below_the_mark_waits_for_nothing() -> None:
     lane = held.lane_of(KEY)
     assert lane is not None
     assert lane.next(now()) == Fetch((entry(6),))
+
+
+def test_its_own_record_is_enough() -> None:
+    """Who wants a parked request skipped asks for it as soon as its record has been read: it has to be in its lane by then."""
+    held = partition()
+    held.accept([sent(5), sent(6)], MONO)
+    lane = held.lane_of(KEY)
+    assert lane is not None
+    assert lane.holds(6)
