@@ -1,10 +1,15 @@
-"""A worker's lanes as it tells of them. Read on the event loop, which owns them, and nothing of them is kept."""
+"""A worker's lanes as it tells of them. Read on the event loop, which owns them, and nothing of them is kept.
+
+There may be a hundred thousand lanes, and every call waits meanwhile: one partition in a turn of the loop, and of it the lanes that have
+been there longest. A lane that has nothing left goes, so those are the ones that wait, are parked, or never become empty.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
+from itertools import islice
 
-from dispatcher.core.control import HALTED, PAUSED, Desired
+from dispatcher.core.control import Desired, Kind, parse_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.gap import Gap
 from dispatcher.core.glance import header
@@ -15,6 +20,10 @@ from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.record_json import shown
 from dispatcher.settings import Settings
+from dispatcher.worker.clock import Clock
+
+# Some 5 ms of the event loop.
+LOOK_MAX = 1000
 
 
 class LaneView:
@@ -25,15 +34,23 @@ class LaneView:
         self._topic = settings.topics.requests
         self._topic_id = topic_id
 
-    def report(self, partitions: Mapping[int, Partition], gaps: Mapping[int, Gap], desired: Desired, instant: Instant) -> WorkerReport:
-        """All of it, now."""
-        worker = self._worker
-        told = [self._partition(partition, gaps, desired, instant) for partition in partitions.values()]
-        return WorkerReport(worker.slot, instant.rfc3339(), worker.ordering, worker.report_interval_s, desired.position, tuple(told))
+    def report(
+        self, partitions: Mapping[int, Partition], gaps: Mapping[int, Gap], desired: Desired, clock: Clock
+    ) -> Iterator[WorkerReport | None]:
+        """All of it, a partition at a time: None for each that was looked at, then the report."""
+        worker, told = self._worker, []
+        for number in list(partitions):
+            partition = partitions.get(number)  # it may have gone since the last turn
+            if partition is not None:
+                told.append(self._partition(partition, gaps, desired, clock.now()))
+                yield None
+        at = clock.now().rfc3339()
+        yield WorkerReport(worker.slot, at, worker.ordering, worker.report_interval_s, desired.position, tuple(told))
 
     def _partition(self, partition: Partition, gaps: Mapping[int, Gap], desired: Desired, instant: Instant) -> PartitionReport:
-        number = partition.owner.partition
-        lanes = notable(partition.lanes.values(), lambda lane: _weight(lane, instant))
+        number, now = partition.owner.partition, instant.mono
+        held = dict.fromkeys(_held(partition, desired))
+        lanes = notable({**held, **dict.fromkeys(islice(partition.lanes.values(), LOOK_MAX))}, lambda lane: _weight(lane, held, now))
         return PartitionReport(
             number,
             partition.owner.epoch,
@@ -73,12 +90,18 @@ def _stands(lane: Lane, instant: Instant) -> tuple[str, float | None]:
     return ("", None) if lane.is_calling else lane.why(instant)
 
 
-def _weight(lane: Lane, instant: Instant) -> Weight:
-    why, until = _stands(lane, instant)
-    arrived = lane.oldest_arrival
-    # Parked requests are known by their place alone: what they wait for counts in place of how long they have.
-    waited_s = instant.mono - arrived if arrived is not None else until - instant.mono if until is not None else 0.0
-    return Weight(why in {PAUSED, HALTED}, waited_s, len(lane) + lane.parked)
+def _held(partition: Partition, desired: Desired) -> Iterator[Lane]:
+    """The lanes that somebody holds, one by one."""
+    for command in desired.targets():
+        target = parse_target(command.target)
+        if target is not None and target.kind is Kind.KEY and (lane := partition.lane_of(target.name.encode())) is not None:
+            yield lane
+
+
+def _weight(lane: Lane, held: Container[Lane], now: float) -> Weight:
+    """How much there is to tell of a lane. One with parked requests has waited long, else they would not be."""
+    arrived, parked = lane.oldest_arrival, lane.parked
+    return Weight(parked > 0 or lane in held, 0.0 if arrived is None else now - arrived, len(lane) + parked)
 
 
 def _why(partition: Partition, gaps: Mapping[int, Gap], desired: Desired, instant: Instant) -> str:

@@ -6,7 +6,7 @@ lanes, as one letter; it asks for the next only once it has that one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from queue import SimpleQueue
 from threading import Thread
@@ -26,6 +26,9 @@ from dispatcher.worker.letters import Post
 FAREWELL_S = 2.0
 
 
+Report = Callable[[], Iterator[WorkerReport | None]]
+
+
 class Word(Enum):
     """What the thread is told beside reports."""
 
@@ -41,11 +44,12 @@ class Bulletin(Protocol):
 
 
 class Reporter:
-    """`report` puts together what is told; it runs on the event loop, by `post`. `start` and `close` belong to the event loop too."""
+    """`start` and `close` belong to the event loop.
 
-    def __init__(
-        self, slot: str, topic: str, interval_s: float, bulletin: Bulletin, post: Post, report: Callable[[], WorkerReport], clock: Clock
-    ) -> None:
+    `report` puts together what is told, there, by `post`, a step in a turn: it yields None after each, and the report in the end.
+    """
+
+    def __init__(self, slot: str, topic: str, interval_s: float, bulletin: Bulletin, post: Post, report: Report, clock: Clock) -> None:
         self._slot = slot
         self._topic = topic
         self._interval_s = interval_s
@@ -89,10 +93,15 @@ class Reporter:
             if isinstance(letter, WorkerReport):
                 self._bulletin.tell(letter.message(self._topic))
 
-    def _put_together(self) -> None:
+    def _put_together(self, steps: Iterator[WorkerReport | None] | None = None) -> None:
         """On the event loop."""
         try:
-            self._letters.put(self._report())
+            steps = self._report() if steps is None else steps
+            report = next(steps)
+            if report is None:
+                self._post(self._put_together, steps)
+            else:
+                self._letters.put(report)
         except Exception as error:  # noqa: BLE001 - as above
             logger().warning("report_failed", error_type=type(error).__name__, hint="`lanes list` will know less of this worker")
             self._letters.put(Word.NOTHING)
@@ -103,8 +112,8 @@ def reporter_of(settings: Settings, topic_id: str, engine: Engine, post: Post, c
     view, worker, topic = LaneView(settings, topic_id), settings.worker, settings.topics.workers
     bulletin = bulletins.Bulletin(settings, Grumble(), logger=kafka_logger())
 
-    def report() -> WorkerReport:
-        return view.report(engine.partitions, engine.gaps, engine.desired, clock.now())
+    def report() -> Iterator[WorkerReport | None]:
+        return view.report(engine.partitions, engine.gaps, engine.desired, clock)
 
     return Reporter(worker.slot, topic, worker.report_interval_s, bulletin, post, report, clock)
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import pytest
+
 from dispatcher.core.control import HALTED, PAUSED, RUNNING, Command, Desired, key_target, message, partition_target
 from dispatcher.core.gap import Cause, Gap
+from dispatcher.core.instant import Instant
 from dispatcher.core.lane_report import LaneReport, PartitionReport, decode, encode
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.room import Room
 from dispatcher.core.steps import Start
+from dispatcher.worker import lane_view
+from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.lane_view import LaneView
 from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings
 
@@ -42,11 +47,27 @@ def _why_held(desired: Desired, key: bytes | None) -> str:
     return desired.why_held(key, OWNER.partition)
 
 
-def told(held: Partition, desired: Desired, later_s: float = 0, gaps: dict[int, Gap] | None = None) -> PartitionReport:
+class Stopped(SystemClock):
+    """A clock that stands at the test's instant, or later."""
+
+    def __init__(self, later_s: float) -> None:
+        self._now = now(later_s)
+
+    def now(self) -> Instant:
+        """The same instant, always."""
+        return self._now
+
+
+def told(
+    held: Partition, desired: Desired, later_s: float = 0, gaps: dict[int, Gap] | None = None, view: LaneView = VIEW
+) -> PartitionReport:
     """What is told of this partition, as a reader has it."""
-    report = decode(encode(VIEW.report({0: held}, gaps or {}, desired, now(later_s))))
+    *steps, whole = view.report({0: held}, gaps or {}, desired, Stopped(later_s))
+    assert [None] == steps
+    assert whole is not None
+    report = decode(encode(whole))
     assert report is not None
-    assert ("a", "key", 3.0, desired.position) == (report.slot, report.ordering, report.interval_s, report.control)
+    assert ("a", 3.0, desired.position) == (report.slot, report.interval_s, report.control)
     return report.partitions[0]
 
 
@@ -118,10 +139,32 @@ def test_a_paused_partition_holds_its_lanes() -> None:
 
 def test_a_strict_partition_tells_of_its_one_lane() -> None:
     """By the key of the request whose turn it is; all that waits behind it is its queue."""
-    strict = settings(worker={"ordering": "partition"})
+    strict = settings(worker={"ordering": "partition", "slot": "a", "report_interval_s": 3})
     desired = wanted((key_target(b"first"), PAUSED))
     held = Partition(OWNER, 50, decoder(strict), ROOM, (), partial(_why_held, desired))
     held.restore((), now())
     held.accept([record(key=b"first", offset=50), record(key=b"second", offset=51)], MONO)
-    report = VIEW.report({0: held}, {}, desired, now()).partitions[0]
+    report = told(held, desired, view=LaneView(strict, TOPIC_ID))
     assert [("first", PAUSED, 2)] == [(lane.key, lane.why, lane.queued) for lane in report.notable]
+
+
+def test_a_partition_that_goes_meanwhile_is_left_out() -> None:
+    """Between two steps anything may happen to what is told of."""
+    none = wanted()
+    partitions = {0: assignment(none), 1: assignment(none)}
+    steps = VIEW.report(partitions, {}, none, Stopped(0))
+    assert next(steps) is None
+    del partitions[1]
+    report = next(steps)
+    assert report is not None
+    assert 1 == len(report.partitions)
+
+
+def test_of_many_lanes_those_are_looked_at_that_have_been_there_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that somebody holds, wherever they stand; the number of all is told."""
+    monkeypatch.setattr(lane_view, "LOOK_MAX", 2)
+    desired = wanted((key_target(b"key-7"), HALTED), (key_target(b"no lane"), HALTED))
+    held = assignment(desired)
+    held.accept([record(key=b"key-%d" % n, offset=50 + n) for n in range(9)], MONO)
+    report = told(held, desired)
+    assert (9, {"key-0", "key-1", "key-7"}) == (report.lanes, {lane.key for lane in report.notable})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 
 import pytest
@@ -11,7 +12,7 @@ from dispatcher.core.lane_report import WorkerReport, decode
 from dispatcher.core.record import Message
 from dispatcher.worker import reporter as module
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.reporter import Grumble, Reporter
+from dispatcher.worker.reporter import Grumble, Report, Reporter
 
 TOPIC = "dispatcher.workers"
 WAIT_S = 60
@@ -42,15 +43,16 @@ class Loop:
     """An event loop that is turned by hand."""
 
     def __init__(self) -> None:
-        self.posted: SimpleQueue[Callable[..., None]] = SimpleQueue()
+        self.posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
-    def post(self, function: Callable[..., None], *_: object) -> None:
+    def post(self, function: Callable[..., None], *arguments: object) -> None:
         """Take what is to be run."""
-        self.posted.put(function)
+        self.posted.put(partial(function, *arguments))
 
-    def turn(self) -> None:
-        """Wait for one call, and make it."""
-        self.posted.get(timeout=WAIT_S)()
+    def turn(self, times: int = 2) -> None:
+        """Wait for calls, and make them."""
+        for _ in range(times):
+            self.posted.get(timeout=WAIT_S)()
 
 
 class Lines:
@@ -66,13 +68,18 @@ class Lines:
         self.errors.append(error_type)
 
 
-def reports() -> Callable[[], WorkerReport]:
-    """Give a new report each time; `control` counts them."""
+def reports() -> Report:
+    """Give a new report each time, in two steps; `control` counts them."""
     number = iter(range(1000))
-    return lambda: WorkerReport("0", "2026-11-29T10:00:00.000Z", "key", 2.0, next(number), ())
+
+    def report() -> Iterator[WorkerReport | None]:
+        yield None
+        yield WorkerReport("0", "2026-11-29T10:00:00.000Z", "key", 2.0, next(number), ())
+
+    return report
 
 
-def reporter(board: Board, loop: Loop, report: Callable[[], WorkerReport], interval_s: float = 0.01) -> Reporter:
+def reporter(board: Board, loop: Loop, report: Report, interval_s: float = 0.01) -> Reporter:
     """Start a reporter."""
     made = Reporter("0", TOPIC, interval_s, board, loop.post, report, SystemClock())
     made.start()
@@ -104,13 +111,13 @@ def test_a_report_that_cannot_be_put_together_is_left_out() -> None:
     board, loop, good = Board(), Loop(), reports()
     tries = iter([False, True])
 
-    def report() -> WorkerReport:
+    def report() -> Iterator[WorkerReport | None]:
         if not next(tries):
             raise RuntimeError("a bug")
         return good()
 
     running = reporter(board, loop, report)
-    loop.turn()
+    loop.turn(1)
     loop.turn()
     assert told(board) == 0
     running.close()
