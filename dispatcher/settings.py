@@ -176,7 +176,8 @@ class WorkerSettings(Section):
     parked_max_records: Count = 100_000
     # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
     halted_max_records: Count = 1000
-    # What to do where retention removed requests that were never executed: stop that partition, or go on behind them, counted and logged.
+    # What to do where retention removed requests that were never executed, or the position is of a former topic of this name: stop that
+    # partition, or go on at its first record, counted and logged. A position that is missing or beyond the end always stops it.
     on_gap: Literal["stop", "continue"] = "stop"
     # Start of one transaction (or commit) to the start of the next under load; an idle worker publishes at once.
     commit_interval_ms: Annotated[int, Field(ge=0, le=10_000)] = 20

@@ -39,7 +39,7 @@ from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.reporter import Reporter, reporter_of
 from dispatcher.worker.restorer import Restorer
-from dispatcher.worker.topic_watch import TopicWatch
+from dispatcher.worker.topic_watch import TopicWatch, grown
 
 # A loop that has not turned for this long is stuck. The longest honest wait in one turn is a commit while the coordinator is away:
 # librdkafka holds it back for session.timeout.ms (45 s with KIP-848, where it cannot be set), then asks once more (10 s).
@@ -100,6 +100,8 @@ def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: I
     for topic in beside:
         if topic.partitions != requests.partitions:
             hint = "its records go to the request's partition number: make the counts equal"
+            if topic.partitions < requests.partitions:
+                hint = f"if the request topic was given more: {grown(topic.partitions).hint}"
             raise ConfigError(f"{topic.name} has {topic.partitions} partitions and {requests.name} has {requests.partitions}", hint)
     for topic in single:
         if topic.partitions != 1:

@@ -47,6 +47,16 @@ def test_with_topics_that_do_not_fit_together(settings: SettingsFactory, prefix:
         survey(made)
 
 
+def test_with_a_request_topic_that_was_given_more_partitions(settings: SettingsFactory, prefix: str) -> None:
+    """The others do not fit to it any more, and to give them as many is not enough: keys have moved."""
+    made = settings(partitions=1)
+    operator.grow(operator.connected(made), f"{prefix}.requests", 2)
+    eventually(lambda: facts_of(connect(made, 30), [f"{prefix}.requests"])[f"{prefix}.requests"].partitions == 2)
+    with pytest.raises(ConfigError, match=rf"{prefix}\.replies has 1 partitions") as caught:
+        survey(made)
+    assert "until nothing is queued" in caught.value.hint
+
+
 def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
     """Topics that nobody gave start positions: neither end of the log is a safe guess."""
     with stage(settings, tmp_path, init=False) as set_up:
