@@ -72,6 +72,7 @@ def _describe(ctx: typer.Context, key: _Key = None, partition: _Partition = None
 def _pause(ctx: typer.Context, key: _Key = None, partition: _Partition = None, reason: _Reason = "") -> None:
     """Hold a lane, or a partition: the call in hand ends, no further one starts. Until `lanes resume`, across restarts.
 
+    Where a partition is one lane (ordering = "partition"), what stands behind a request of this key waits as well.
     Ends with 0 once a worker that has the partition says that it knows, or where no worker has it; with 4 where it has not said so in
     time: it is written all the same.
     """
@@ -291,6 +292,8 @@ def _show_effect(options: Options, effect: Effect, state: str) -> None:
         say(orjson.dumps(_effect_object(effect, state)))
     elif not waited_for:
         say(_effect_text(effect, state))
+    if effect.around is not None and state == "running" and not options.quiet:
+        note(f"note: partition {effect.partition} is paused as a whole, and its lanes with it: see `dispatcher lanes resume -p`")
     if waited_for:
         raise _unheard(effect, state)
 

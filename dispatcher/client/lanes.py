@@ -39,7 +39,8 @@ class Effect:
     """What a command did. `command`: the one that is in force now, None where the target runs.
 
     Unless `changed` it was so before, and nothing was written. `offset` in the control topic; `owner`: the slot of the worker that has
-    the partition, None where none has it; `confirmed_by`: the slot that has read the command, or has done what it says.
+    the partition, None where none has it; `confirmed_by`: the slot that has read the command, or has done what it says. `around`: the
+    command that holds a lane's whole partition.
     """
 
     target: Target
@@ -49,6 +50,7 @@ class Effect:
     offset: int | None = None
     owner: str | None = None
     confirmed_by: str | None = None
+    around: Command | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +197,17 @@ class Lanes:
     ) -> Effect:
         """Write a command unless it is so already; wait for the worker that has the partition."""
         number = self._place(target)[0] if partition is None else partition
-        current = self._in_force(target)
+        current, around = self._in_force(target), None
+        if target.kind is not Kind.PARTITION:
+            around = self._in_force(Target(Kind.PARTITION, str(number)))
         cluster, _ = self._known()
         client_id = owners(cluster, self._settings).get(number)
         owner = None if client_id is None else slot_of(client_id)
         if is_so(current):
-            return Effect(target, number, changed=False, command=current, owner=owner)
+            return Effect(target, number, changed=False, command=current, owner=owner, around=around)
         made = control.command(str(target), state, reason)
         offset = control.write(self._settings, message(made, self._settings.topics.control), self._timeout_s)
-        effect = Effect(target, number, changed=True, command=self._in_force(target), offset=offset, owner=owner)
+        effect = Effect(target, number, True, self._in_force(target), offset, owner, around=around)  # noqa: FBT003 - it changed something
         if owner is None:
             return effect
         if state == SKIP:

@@ -188,6 +188,15 @@ def test_a_partition_is_named_by_its_number(ask: Any) -> None:
     assert "partition:3 is already running: nothing was written\n" == out
 
 
+def test_a_lane_of_a_paused_partition_goes_nowhere(ask: Any) -> None:
+    """Resumed or not: a note says what holds it."""
+    around = Command("id-2", "partition:3", PAUSED, AT, "ana@desk", "")
+    effect = Effect(KEY, 3, changed=True, command=None, offset=17, owner="a", confirmed_by="a", around=around)
+    code, out, err, _ = ask("resume", "doc:42", resume=effect)
+    assert (0, "key:doc:42 running: worker a knows\n") == (code, out)
+    assert "partition 3 is paused as a whole" in err
+
+
 SKIP = Skip(REQUEST, 0, b"doc:42", "", "r-2", parked=True, behind=4)
 
 

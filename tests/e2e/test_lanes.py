@@ -18,7 +18,7 @@ from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 WITHIN_S = 60.0
-KEY = {"ordering": "key", "report_interval_s": 0.2}
+KEY = {"ordering": "key", "report_interval_s": 0.2, "halted_max_records": 3}
 UPSTREAM = {"attempts_max": 100, "backoff_base_s": 0.5, "backoff_max_s": 0.5}
 FAILS = "/fault/500"
 
@@ -98,7 +98,10 @@ def test_a_pause_is_effective_in_a_backoff(set_up: Stage) -> None:
 
 
 def test_a_failure_halts_its_key_until_somebody_skips(set_up: Stage) -> None:
-    """The dead letter is there, its key waits and the other goes on, across a restart; skip lets it go on, as resume would."""
+    """The dead letter is there, its key waits and the other goes on, across a restart; skip lets it go on, as resume would.
+
+    Three may wait there: a fourth is a dead letter at once.
+    """
     worker = set_up.worker().ready()
     replies = set_up.replies()
     set_up.submit(["doc:42"], FAILS, prefix="bad", attempts_max=1, after_failure="halt_key")
@@ -107,18 +110,21 @@ def test_a_failure_halts_its_key_until_somebody_skips(set_up: Stage) -> None:
     seen = told(set_up, "doc:42", lambda row: row.state == "halted")
     assert seen.command is not None
     assert "bad-0" in seen.command.reason
+    set_up.submit(["doc:42"] * 3, prefix="more")
+    assert "halted_key" == value(by_request(replies.await_count(3))["more-2"])["reason"]
     worker.signal(signal.SIGTERM)
     assert 0 == worker.wait()
     assert {} == lanes(set_up).facts().reports
-    assert {"bad-0", "r-1"} == set(by_request(replies.read()))
+    assert {"bad-0", "r-1", "more-2"} == set(by_request(replies.read()))
     successor = set_up.worker().ready()
-    assert 1 == told(set_up, "doc:42", lambda row: row.queued == 1).queued
+    told(set_up, "doc:42", lambda row: row.queued == 3)
     plan = lanes(set_up).plan_skip(b"doc:42")
-    assert (lane("doc:42"), 1) == (plan.target, plan.behind)
+    assert (lane("doc:42"), 3) == (plan.target, plan.behind)
     assert confirmed(lanes(set_up).skip(plan), successor, set_up)
     assert not lanes(set_up).skip(plan).changed
-    found = by_request(replies.await_count(3))
-    assert ["dead", "ok", "ok"] == [header(found[name], "dispatcher-status") for name in ("bad-0", "r-0", "r-1")]
+    found = by_request(replies.await_count(6))
+    statuses = {name: header(one, "dispatcher-status") for name, one in found.items()}
+    assert {"bad-0": "dead", "more-2": "dead"} | dict.fromkeys(("r-0", "r-1", "more-0", "more-1"), "ok") == statuses
 
 
 def test_a_skipped_request_ends_without_a_call(set_up: Stage) -> None:
