@@ -111,6 +111,7 @@ class CompactedReader:
 
     def news(self, timeout_s: float) -> list[Record]:
         """Give what has come in the topic that is followed; waits for the first record, at most `timeout_s`."""
+        self._serve()
         if self._tail is None:
             return []
         topic, offset = self._followed
@@ -132,6 +133,13 @@ class CompactedReader:
         if self._tail is not None:
             self._tail.close()
         self._tail = self._cluster = None
+
+    def _serve(self) -> None:
+        """Take in what the clients that nobody reads with have to say: it would fill the memory while Kafka is away."""
+        for consumer in self._idle:
+            consumer.poll(0)
+        if self._cluster is not None:
+            self._cluster.client.poll(0)
 
     def _asking(self) -> AdminClient:
         self._question_s = FIRST_QUESTION_S
