@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.kafka.sink import Failed, Sink
+from dispatcher.core import control
+from dispatcher.core.buffer import Flow
 from dispatcher.core.call import Ambiguous, CallResult
+from dispatcher.core.commit_note import CommitNote
+from dispatcher.core.control import Desired
 from dispatcher.core.instant import Instant
-from dispatcher.core.lane import Lane, Start
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Flow, Partition
+from dispatcher.core.lane import Lane
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry
+from dispatcher.core.partition import Partition
 from dispatcher.core.progress import Progress
 from dispatcher.core.record import Message
+from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.engine import Engine
@@ -24,7 +30,7 @@ from dispatcher.worker.exactly_once import ExactlyOnce
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Cut, Snapshot
 from dispatcher.worker.poller import Poller
-from dispatcher.worker.ready import Ready, positions_of
+from dispatcher.worker.ready import Ready, placed
 from tests.sim.cluster import DEAD_LETTERS, REPLIES
 from tests.sim.worker import SimulatedSink
 
@@ -54,16 +60,15 @@ def _position_of_what_was_only_seen(patch: pytest.MonkeyPatch) -> None:
 
 
 def _plus_one_over_a_hole(patch: pytest.MonkeyPatch) -> None:
-    settle = Progress.settle
+    deliver = Progress.deliver
 
-    def next_must_exist(self: Progress, offset: int) -> int:
-        planned = self.planned
-        position = settle(self, offset)
-        if offset != planned:
-            self.planned = planned
-        return min(position, self.planned)
+    def next_must_exist(self: Progress, offset: int) -> bool:
+        is_new = deliver(self, offset)
+        if is_new:
+            self._open[offset] = offset
+        return is_new
 
-    patch.setattr(Progress, "settle", next_must_exist)
+    patch.setattr(Progress, "deliver", next_must_exist)
     patch.setattr(Progress, "reach_end", lambda *_: None)
 
 
@@ -84,9 +89,11 @@ def _booked_before_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
     def publish(self: AtLeastOnce, pending: list[Ready]) -> None:
         while pending := self._living(pending):
             self._number += 1
-            refused = self._commit(positions_of(pending, self._topic_id, self._number))
-            self._deliver([ready for ready in pending if ready.owner not in refused])
-            self._acknowledge([ready.outcome for ready in pending if ready.owner not in refused])
+            refused = self._commit(self._frontier.positions(pending, self._number))
+            done = [ready for ready in pending if ready.owner not in refused]
+            self._frontier.acknowledge(done)
+            self._deliver(done)
+            self._acknowledge(placed(done, self._sink.take_places()))
             pending = [ready for ready in pending if ready.owner in refused]
             self._steps.back_off()
 
@@ -96,15 +103,15 @@ def _booked_before_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
 def _second_call_in_flight(patch: pytest.MonkeyPatch) -> None:
     start = Engine._start
 
-    def hedged(self: Engine, partition: Partition, step: Any) -> None:
-        start(self, partition, step)
-        self._loop.call_later(0.3, hedge, self, partition, step)
+    def hedged(self: Engine, partition: Partition, lane: Lane, step: Start) -> None:
+        start(self, partition, lane, step)
+        self._loop.call_later(0.3, hedge, self, lane, step)
 
-    def hedge(self: Engine, partition: Partition, step: Any) -> None:
-        if partition.owner in self._calls:
+    def hedge(self: Engine, lane: Lane, step: Start) -> None:
+        if lane in self._calls:
             self._loop.create_task(ignored(self, step))
 
-    async def ignored(self: Engine, step: Any) -> None:
+    async def ignored(self: Engine, step: Start) -> None:
         with suppress(ValueError):
             await self._http.call(step.call)
 
@@ -151,19 +158,23 @@ def _unknown_commit_published_again(patch: pytest.MonkeyPatch) -> None:
 def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
     def abandon(self: Engine, owners: Iterable[Owner]) -> None:
         for owner in owners:
-            self.partitions.pop(owner.partition, None)
+            if (partition := self.partitions.pop(owner.partition, None)) is not None:
+                self._turns.forget(owner)
+                self._close(partition)
             self._poller.put(Cut(owner))
 
-    async def call(self: Engine, partition: Partition, start: Start) -> None:
+    async def call(self: Engine, partition: Partition, lane: Lane, start: Start) -> None:
         try:
             result = await self._http.call(start.call)
         except ValueError:
             result = Ambiguous("internal", "")
-        self._calls.pop(partition.owner, None)
+        self._calls.pop(lane, None)
+        self._turns.give_back(partition)
         now = self.partitions.get(partition.owner.partition)
-        if now is not None and now.lane.is_calling:
-            now.lane.answered(result, self._clock.now(), self._chance())
-            self._advance(now)
+        lane_now = None if now is None else now.lane_of(lane.key)
+        if now is not None and lane_now is not None and lane_now.is_calling:
+            lane_now.answered(result, self._clock.now(), self._chance())
+            self._advance(now, lane_now)
             self._tell_drained(now)
 
     patch.setattr(Engine, "abandon", abandon)
@@ -197,13 +208,13 @@ def _letter_without_confirmation(patch: pytest.MonkeyPatch) -> None:
 
 
 def _left_paused(patch: pytest.MonkeyPatch) -> None:
-    tell = Engine._tell_flow
+    flow = Partition.flow
 
-    def only_pauses(self: Engine, partition: Partition, flow: Flow | None) -> None:
-        if flow is not Flow.RESUME:
-            tell(self, partition, flow)
+    def only_pauses(self: Partition) -> Flow | None:
+        told = flow(self)
+        return None if told is Flow.RESUME else told
 
-    patch.setattr(Engine, "_tell_flow", only_pauses)
+    patch.setattr(Partition, "flow", only_pauses)
 
 
 def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
@@ -212,8 +223,8 @@ def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
     def to_the_end(self: Lane, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
         head = self._head
         verdict = answered(self, result, instant, chance)
-        if isinstance(verdict, Retry) and head is not None and self._queue:
-            self.add(head.request.record, head.arrived)
+        if isinstance(verdict, Retry) and head is not None and self._front:
+            self._front.append(head.waiting)
             self._head = None
         return verdict
 
@@ -221,12 +232,12 @@ def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _call_beside_its_cut_predecessor(patch: pytest.MonkeyPatch) -> None:
-    def blocked(self: Engine, partition: Partition) -> bool:
+    def is_cut(self: Engine, lane: Lane) -> bool:
         del self
-        del partition
+        del lane
         return False
 
-    patch.setattr(Engine, "_is_blocked", blocked)
+    patch.setattr(Engine, "_is_cut", is_cut)
 
 
 def _given_up_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -276,7 +287,95 @@ def _unstable_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Positions, "stable", any_position)
 
 
+def _map_not_read(patch: pytest.MonkeyPatch) -> None:
+    assigned = Engine.assigned
+
+    def from_the_position(self: Engine, owner: Owner, position: int, settled: object = ()) -> None:
+        del settled
+        assigned(self, owner, position)
+
+    patch.setattr(Engine, "assigned", from_the_position)
+
+
+def _map_lost_where_the_epoch_rises(patch: pytest.MonkeyPatch) -> None:
+    next_note = Poller._next_note
+
+    def without(self: Poller, partition: int, joining: Any) -> CommitNote:
+        return replace(next_note(self, partition, joining), settled=())
+
+    patch.setattr(Poller, "_next_note", without)
+
+
+def _map_of_what_is_only_queued(patch: pytest.MonkeyPatch) -> None:
+    settle = Partition.settle
+
+    def up_to_the_last(self: Partition, outcome: Outcome, now: float) -> Outcome:
+        settled = settle(self, outcome, now)
+        return settled if settled.span is None else replace(settled, span=(settled.span[0], self.progress.delivered))
+
+    patch.setattr(Partition, "settle", up_to_the_last)
+
+
+def _tombstone_beside_its_reply(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("dispatcher.worker.at_least_once.parted", lambda pending: (pending, []))
+
+
+def _parked_for_ever(patch: pytest.MonkeyPatch) -> None:
+    settle = Partition.settle
+
+    def leave(self: Partition, outcome: Outcome, now: float) -> Outcome:
+        return replace(settle(self, outcome, now), extra=outcome.extra)
+
+    patch.setattr(Partition, "settle", leave)
+
+
+def _parked_to_nowhere(patch: pytest.MonkeyPatch) -> None:
+    settle = Partition.settle
+
+    def drop(self: Partition, outcome: Outcome, now: float) -> Outcome:
+        return settle(self, replace(outcome, extra=()) if outcome.parks else outcome, now)
+
+    patch.setattr(Partition, "settle", drop)
+    patch.setattr("dispatcher.worker.exactly_once.placed", lambda pending, _: [ready.outcome for ready in pending])
+
+
+def _skipped_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("dispatcher.worker.engine.tombstone", lambda _, topic: control.tombstone("key:nobody", topic))
+
+
+def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
+    def is_open(self: Engine, partition: Partition, now: float) -> bool:
+        del self
+        return not partition.is_held_back(now)
+
+    patch.setattr(Engine, "_is_open", is_open)
+
+
+def _newer_parked_before_older_in_the_log(patch: pytest.MonkeyPatch) -> None:
+    restore = Partition.restore
+
+    def at_once(self: Partition, entries: Iterable[Entry], instant: Instant) -> list[Outcome]:
+        void = restore(self, entries, instant)
+        self.admit(1 << 62)
+        return void
+
+    patch.setattr(Partition, "restore", at_once)
+
+
+def _pause_of_a_partition_unheard(patch: pytest.MonkeyPatch) -> None:
+    def of_keys_alone(self: Desired, key: bytes | None, partition: int) -> str:
+        del partition
+        return self._keys.get(key or b"", "")
+
+    patch.setattr(Desired, "why_held", of_keys_alone)
+
+
+def _halt_that_waits_to_be_read(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Desired, "halt", lambda *_: None)
+
+
 ONCE, TWICE, HASTY = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),), (("drain_s", 0.1),)
+BY_KEY = (("ordering", "key"),)
 PLANTED = (
     Planted("position moved by what was only seen", _position_of_what_was_only_seen, "CommitAfterAcknowledgement"),
     Planted("plus one over a hole", _plus_one_over_a_hole, "NothingStuck"),
@@ -296,4 +395,15 @@ PLANTED = (
     Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime", HASTY),
     Planted("epoch not raised", _epoch_not_raised, "Order"),
     Planted("unstable position taken", _unstable_position, "OneOutcome", ONCE),
+    Planted("map of what is only queued", _map_of_what_is_only_queued, "CommitAfterAcknowledgement", BY_KEY),
+    Planted("map not read", _map_not_read, "NothingAgain", BY_KEY),
+    Planted("map lost where the epoch rises", _map_lost_where_the_epoch_rises, "NothingAgain", BY_KEY),
+    Planted("called before it is restored", _called_before_it_is_restored, "Order", BY_KEY),
+    Planted("newer parked before older in the log", _newer_parked_before_older_in_the_log, "Order", BY_KEY),
+    Planted("parked to nowhere", _parked_to_nowhere, "CommitAfterAcknowledgement", BY_KEY),
+    Planted("parked for ever", _parked_for_ever, "NothingLeft", BY_KEY),
+    Planted("tombstone beside its reply", _tombstone_beside_its_reply, "CommitAfterAcknowledgement", BY_KEY + TWICE),
+    Planted("skipped for ever", _skipped_for_ever, "NothingLeft"),
+    Planted("pause of a partition unheard", _pause_of_a_partition_unheard, "HeldStartsNothing"),
+    Planted("halt that waits to be read", _halt_that_waits_to_be_read, "HeldStartsNothing"),
 )
