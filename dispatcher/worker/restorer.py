@@ -28,8 +28,8 @@ from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
 IDLE_S = 0.05
 # One job's share before the others and the news have theirs.
 SHARE_S = 0.02
-# Assignments whose requests are read again at the same time: each reads with a consumer of its own.
-FETCHES_MAX = 4
+# Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests again.
+RESTORES_MAX = FETCHES_MAX = 4
 # After Kafka was away: doubled from the first to the last.
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 # A job that waits this long for Kafka is told of, and again each time.
@@ -136,7 +136,6 @@ class Restorer:
                 raise AssertionError(f"the restorer has no use for {type(letter).__name__}")
 
     def _forget(self, owner: Owner) -> None:
-        self._parked.forget(owner)
         self._fetches.pop(owner, None)
         if self._restores.get(owner.partition) == owner:
             del self._restores[owner.partition]
@@ -147,11 +146,14 @@ class Restorer:
     # --- jobs -----------------------------------------------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        """Make jobs of the letters that wait: one for all partitions to restore, one for what each assignment wants to have again."""
+        """Make jobs of the letters that wait: one for all partitions to restore, one for what each assignment wants to have again.
+
+        Further partitions are read together once what is being read is read, or waits.
+        """
         if not self.is_ready:
             return
         kinds = [job.what for job in self._jobs]
-        if self._restores and "restore" not in kinds:
+        if self._restores and kinds.count("restore") < RESTORES_MAX and all(job.waits_since for job in self._jobs if job.what == "restore"):
             owners, self._restores = self._restores, {}
             self._jobs.append(_Job("restore", partial(self._restore, owners), owners))
         busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == "fetch"}

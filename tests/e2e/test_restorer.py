@@ -201,7 +201,6 @@ def test_an_open_transaction_is_waited_for_and_holds_up_nobody_else(settings: Se
     running = start(made)
     assert [b"key:doc:1"] == [record.key for record in running.next("commanded")]
     running.inbox.put(Restore(Owner(0, 1)))
-    # The second is a reading of its own, which begins when the first has ended; together, each is told when it is known.
     running.inbox.put(Restore(Owner(1, 1)))
     owner, entries = running.next("restored")
     assert (Owner(1, 1), [8]) == (owner, [entry.offset for entry in entries])

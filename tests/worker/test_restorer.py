@@ -281,18 +281,30 @@ def test_what_nobody_waits_for_any_more_is_left() -> None:
     assert made.topics.readings["begun"] == made.topics.readings["ended"]
 
 
-def test_an_index_goes_on_where_it_was() -> None:
-    """A request whose place is not known is looked for in what was written since, never in what has been read already."""
+def test_what_is_not_at_its_place_is_searched() -> None:
+    """By its place a request is read alone; one without, or whose key was written again, is looked for in the whole partition."""
     made = Set()
     owner = Owner(0, 1)
     made.topics.write(*written(request(1), request(2)))
     made.turn(Restore(owner))
     made.topics.write(*written(request(3), request(1, calls=2)), tombstone(PARKED, ID, 0, 2))
     made.topics.begun.clear()
-    unknown = Fetch(owner, (request(1).entry(), request(2).entry(), request(3).entry()))
+    assert [("fetched", owner, [request(1)], [])] == made.turn(Fetch(owner, (request(1).entry(0),)))
+    assert [{0: (0, 1)}] == made.topics.begun
+    unknown = Fetch(owner, (request(1).entry(), request(2).entry(), request(3).entry(2)))
     assert [("fetched", owner, [request(1, calls=2), request(3)], [request(2).entry()])] == made.turn(unknown)
-    assert [("fetched", owner, [request(1, calls=2), request(3)], [request(2).entry()])] == made.turn(unknown)
-    assert [{0: (2, 5)}, {0: (5, 5)}, {0: (2, 4)}] == made.topics.begun
+    assert [{0: (0, 1)}, {0: (2, 3)}, {0: (0, 5)}] == made.topics.begun
+
+
+def test_what_waits_holds_up_no_other_restore() -> None:
+    """A partition that comes while another one's transaction is open is restored beside it."""
+    made = Set()
+    made.topics.write(*written(request(1), request(2, 1)))
+    made.topics.open.add(0)
+    made.turn(Restore(Owner(0, 1)))
+    assert [("restored", Owner(1, 1), [request(2, 1).entry(0)])] == made.turn(Restore(Owner(1, 1)))
+    made.topics.open.clear()
+    assert [("restored", Owner(0, 1), [request(1).entry(0)])] == made.turn()
 
 
 def test_foreign_records_are_told_of() -> None:
