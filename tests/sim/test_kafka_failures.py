@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.guarantees.events import CallStarted, Event, Removed
+from tests.guarantees.events import CallStarted, Event, LetterVisible, Removed
 from tests.sim.callee import Manners
 from tests.sim.plan import CALM, Fault, Plan, Write, WriteKind, staged
 from tests.sim.world import World, run
@@ -31,7 +31,12 @@ HOLES = tuple(Write(0.3 * n, 0, kind, 0.2, 2) for n, kind in enumerate(KINDS))
 SLOW = Manners(fails=0.0, slow=1.0, latency_s=0.5, slow_s=3.0)
 FAILING = Manners(fails=0.7, slow=0.1, latency_s=0.05)
 HANGING = Manners(fails=0.0, slow=0.0, hangs=0.2, latency_s=0.05)
+BROKEN = Manners(fails=1.0, slow=0.0, latency_s=0.05)
 ONCE, TWICE = {"publishing": "exactly_once"}, {"publishing": "at_least_once"}
+KEYED, TIGHT = {"ordering": "key"}, {"lane_buffer_max_records": 2}
+# Every fifth is no request at all; and more than a small buffer takes at once.
+SPOILT = tuple(replace(write, kind="malformed") if n % 5 == 1 else write for n, write in enumerate(STEADY))
+DENSE = steady(80, every_s=0.02)
 # Members come, and go in turn; who goes comes back a little later.
 STORM = tuple(Fault(1 + 0.7 * n, "join" if n < 3 else "terminate", n % 3 + 10 * (n % 2), 1) for n in range(16))
 # While it lasts, and more than a buffer takes when it is over: whoever is left paused then stays so.
@@ -199,8 +204,27 @@ FAILURES = (
     ),
     # Nobody is killed or thrown out, and a call is over long before its drain: what the next owner calls again was waiting for a retry.
     Failure("C31 a rebalance while a retry waits", STORM[:6], manners=FAILING, workers=2, meets=("revoked", "called_again")),
+    Failure("D39 a request that always fails", manners=BROKEN, meets=("retry", "dead")),
+    Failure("D39 a key whose requests always fail, among others", manners=BROKEN, fixed=fixed(**KEYED), meets=("retry", "dead")),
+    Failure("D47 one bad record fails its batch", writes=SPOILT),
+    Failure("D50 retries and successes in a small buffer", (), DENSE, manners=FAILING, fixed=fixed(**TIGHT), meets=("retry", "settled")),
     Failure(
-        "D47 one bad record fails its batch", writes=tuple(replace(w, kind="malformed") if i % 5 == 1 else w for i, w in enumerate(STEADY))
+        "D50 retries and successes end out of order in a small buffer",
+        (),
+        DENSE,
+        manners=FAILING,
+        fixed=fixed(**TIGHT, **KEYED),
+        meets=("retry", "settled"),
+    ),
+    Failure("D51 a call that raises", manners=FAILING, meets=("bug",)),
+    Failure("D51b bad records between slow ones, and a kill", KILLS, SPOILT, manners=SLOW, fixed=fixed(**KEYED), meets=("called_again",)),
+    Failure(
+        "D51b bad records between slow ones, and a kill at least once",
+        KILLS,
+        SPOILT,
+        manners=SLOW,
+        fixed=fixed(**KEYED, **TWICE),
+        meets=("called_again",),
     ),
     # E. Transactions.
     Failure(
@@ -267,6 +291,29 @@ def test_what_others_had_breaks_no_promise(failure: Failure, protocol: str) -> N
         assert [] == result.findings, f"seed {seed}"
         tally += result.tally
     assert [] == [name for name in failure.meets if not tally[name]], "the world provokes nothing"
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_call_that_is_cut_is_no_failure(protocol: str, ordering: str) -> None:
+    """D45: every call would succeed, and many are cut or lost with their partitions: none spends an attempt, none ends in a dead letter."""
+    tally: Counter[str] = Counter()
+    attempts: set[int] = set()
+    for seed in range(SEEDS):
+        plan = staged(
+            seed, steady(80, every_s=0.1), (*STORM[:8], *EXPIRIES), manners=SLOW, protocol=protocol, ordering=ordering, drain_s=0.1
+        )
+        world = World(plan)
+        events = heard(world)
+        result = world.run()
+        assert [] == result.findings
+        tally += result.tally
+        attempts |= {event.attempt for event in events if isinstance(event, CallStarted)}
+        assert not [event for event in events if isinstance(event, LetterVisible)]
+    assert {1} == attempts
+    assert tally["drain_expired"]
+    assert tally["lost"]
+    assert tally["called_again"]
 
 
 @pytest.mark.parametrize("ending", ["kill", "terminate"])

@@ -119,6 +119,11 @@ class Ear:
         """Hear of the adapter's bugs that the callee plays."""
         self.info("bug", error=str(error), where=where)
 
+    def answered(self, _: object, __: object, verdict: object, ___: float) -> None:
+        """Hear of a call's end: `retry`, `settled` or `dead`."""
+        if self._process.alive:
+            self._tally[type(verdict).__name__.lower()] += 1
+
     def settled(self, outcome: Any, *, misplaced: bool) -> None:
         """Hear of an outcome."""
         if self._trace is not None:
@@ -145,7 +150,7 @@ class Ear:
     def heard(self, *_: object) -> None:
         """Hear of anything else."""
 
-    started = answered = assigned = measured = gone = stood = passed = heard
+    started = assigned = measured = gone = stood = passed = heard
 
 
 class RestorerClock:
