@@ -22,7 +22,7 @@ from dispatcher.core.control import Command, Desired
 from dispatcher.core.instant import Instant
 from dispatcher.core.positions import START, Anchor, Position, Span
 from dispatcher.core.request_id import CHANCE_BITS, time_ordered
-from dispatcher.errors import BrokerAway, DispatcherError
+from dispatcher.errors import BrokerAway, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 
 POLL_S = 0.1
@@ -30,12 +30,25 @@ POLL_S = 0.1
 REPORT_GRACE_S = 5.0
 
 
-def desired(settings: Settings, timeout_s: float) -> Desired:
-    """Read what is wanted now, the whole topic. Blocks. Errors as `LogReader` has them."""
+def desired(settings: Settings, timeout_s: float, *, beyond: int = -1) -> Desired:
+    """Read what is wanted now, the whole topic. Blocks. Errors as `LogReader` has them.
+
+    `beyond`: the record at this offset is waited for, since a transaction of a worker may stand open before it, which hides it from all
+    readers. WaitTimeout where it does not come within `timeout_s`.
+    """
     found = Desired()
     with LogReader(settings, settings.topics.control, timeout_s) as reader:
         for one in reader.read(Span(START), until_end=True):
             found.apply(one)
+    if found.position <= beyond:
+        with following(settings, settings.topics.control, at(found.position), timeout_s) as later:
+            for one in later:
+                found.apply(one)
+                if found.position > beyond:
+                    break
+            else:
+                hint = "a transaction of a worker may be open before it: look again in some seconds, with `dispatcher lanes list`"
+                raise WaitTimeout(f"what was written to the control topic at offset {beyond} cannot be read back yet", hint)
     return found
 
 

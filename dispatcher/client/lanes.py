@@ -207,16 +207,17 @@ class Lanes:
             return Effect(target, number, changed=False, command=current, owner=owner, around=around)
         made = control.command(str(target), state, reason)
         offset = control.write(self._settings, message(made, self._settings.topics.control), self._timeout_s)
-        effect = Effect(target, number, True, self._in_force(target), offset, owner, around=around)  # noqa: FBT003 - it changed something
+        found = self._in_force(target, beyond=offset)
+        effect = Effect(target, number, True, found, offset, owner, around=around)  # noqa: FBT003 - it changed something
         if owner is None:
             return effect
         if state == SKIP:
             return replace(effect, confirmed_by=owner if self._skipped(target, offset) else None)
         return replace(effect, confirmed_by=self._heard(number, offset))
 
-    def _in_force(self, target: Target) -> Command | None:
-        """The command of a target that the control topic holds now."""
-        found = control.desired(self._settings, self._timeout_s).targets()
+    def _in_force(self, target: Target, *, beyond: int = -1) -> Command | None:
+        """The command of a target that the control topic holds now, or behind the record at an offset."""
+        found = control.desired(self._settings, self._timeout_s, beyond=beyond).targets()
         return next((one for one in found if one.target == str(target)), None)
 
     def _heard(self, partition: int, offset: int) -> str | None:
