@@ -79,6 +79,15 @@ def test_pauses_longer_than_a_producer_id_lives_lose_nothing_at_least_once(stric
         assert len(names) == set_up.witness()["calls"]
 
 
+def leave_to_somebody(set_up: Stage, topic: str) -> None:
+    """Take the right to read a topic away from everybody else."""
+    others = AclBinding(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:somebody", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
+    admin = operator.connected(set_up.settings)
+    admin.create_acls([others])[others].result(timeout=15)
+
+
 def test_a_right_that_is_taken_away_ends_the_worker(strict: str, tmp_path: Path, prefix: str) -> None:
     """The request topic may not be read any more: exit 3, and the error is called by its name."""
     with stage(SettingsFactory(strict, prefix), tmp_path, partitions=1) as set_up:
@@ -86,14 +95,19 @@ def test_a_right_that_is_taken_away_ends_the_worker(strict: str, tmp_path: Path,
         running = set_up.worker().ready()
         set_up.submit(["doc:1"])
         replies.await_count(1)
-        requests, somebody = set_up.settings.topics.requests, ("User:somebody", "*")
-        others = AclBinding(
-            ResourceType.TOPIC, requests, ResourcePatternType.LITERAL, *somebody, AclOperation.READ, AclPermissionType.ALLOW
-        )
-        admin = operator.connected(set_up.settings)
-        admin.create_acls([others])[others].result(timeout=15)
+        leave_to_somebody(set_up, set_up.settings.topics.requests)
         assert CANNOT == running.wait(), running.text()
         assert "AUTHORIZATION_FAILED" in running.text().splitlines()[-2]
+
+
+@pytest.mark.soak
+def test_a_worker_that_may_not_read_what_is_wanted_ends(strict: str, tmp_path: Path, prefix: str) -> None:
+    """The control topic may not be read any more: it would not hear of a pause, so it ends, with exit 3 and the topic's name."""
+    with stage(SettingsFactory(strict, prefix), tmp_path, partitions=1) as set_up:
+        running, topic = set_up.worker().ready(), set_up.settings.topics.control
+        leave_to_somebody(set_up, topic)
+        assert CANNOT == running.wait(), running.text()
+        assert f"reading {topic} failed: this user may not use the topic" in running.text()
 
 
 async def test_an_asker_that_may_not_read_replies_is_told_where_its_request_stands(strict: str, tmp_path: Path, prefix: str) -> None:
