@@ -5,8 +5,7 @@ parked requests again.
 
 A closed lane lets the call in hand end and settles it, but starts no retry: what waits is the next owner's.
 
-What waits long can be parked: its records leave memory and log for the parked topic, and the lane keeps their places (`park`). In order,
-a lane then is: the head, `front` in memory, the parked ones, `back` in memory. Newer records queue behind.
+What waits long can be parked: its records leave memory and log for the parked topic, and the lane keeps their places (`LaneQueue`).
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 
 from dispatcher.core import lane_name
 from dispatcher.core.call import Call, CallResult
 from dispatcher.core.ending import Endings
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
+from dispatcher.core.lane_queue import LaneQueue, Waiting
 from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry, Parked, parked, until_at
+from dispatcher.core.parked import Entry, Parked, parked
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason
@@ -33,19 +33,6 @@ from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
 FETCH_MAX = 16
 # Asked for before every call: why calls of this key may not start now; empty where they may.
 WhyHeld = Callable[[bytes | None], str]
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it."""
-
-    record: Record
-    arrived: float
-    place: int | None = None
-    tries: Tries = Tries()
-    not_before: float = 0.0
-    why: str = ""
-    started: float | None = None  # first call, monotonic
 
 
 @dataclass(slots=True)
@@ -63,8 +50,8 @@ class Lane:
     """
 
     __slots__ = (
-        *("_awaited", "_back", "_began", "_calling", "_closed", "_decoder", "_due", "_endings", "_free_since", "_front", "_head"),
-        *("_overflow", "_parked", "_places", "_queued_of", "_settled", "_skipped", "_unplaced", "_why_held", "key", "last_s", "owner"),
+        *("_began", "_calling", "_closed", "_decoder", "_endings", "_free_since", "_head", "_overflow", "_places", "_queue", "_queued_of"),
+        *("_settled", "_skipped", "_unplaced", "_why_held", "key", "last_s", "owner"),
     )
 
     def __init__(self, owner: Owner, decoder: Decoder, key: bytes | None = None, why_held: WhyHeld = lambda _: "") -> None:
@@ -74,12 +61,8 @@ class Lane:
         self._decoder = decoder
         self._endings = Endings(owner, decoder)
         self._why_held = why_held
-        self._front: deque[Waiting] = deque()
-        self._parked: deque[Entry] = deque()
-        self._awaited: tuple[Entry, ...] = ()  # parked ones that are on their way back
-        self._back: deque[Waiting] = deque()
+        self._queue = LaneQueue()
         self._overflow: deque[Record] = deque()  # refused at once, out of turn
-        self._due = 0.0  # of the first parked one, monotonic
         self._unplaced: set[int] = set()  # parked, and not yet known to stand in their topic
         self._places: dict[int, int] = {}
         self._skipped: dict[int, str] = {}  # offsets that somebody ended, which are in a call or on their way back; and why
@@ -94,17 +77,17 @@ class Lane:
 
     def __len__(self) -> int:
         """Records in memory that have not ended: queued, waiting or called."""
-        return len(self._front) + len(self._back) + len(self._overflow) + (self._head is not None)
+        return len(self._queue) + len(self._overflow) + (self._head is not None)
 
     @property
     def parked(self) -> int:
         """Requests that have left memory: parked, or on their way back."""
-        return len(self._parked) + len(self._awaited)
+        return self._queue.aside
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to do here, and nothing is known that would be missed."""
-        return not (len(self) or self._parked or self._awaited or self._unplaced or self._skipped or self._settled is not None)
+        return not (len(self) or self.parked or self._unplaced or self._skipped or self._settled is not None)
 
     @property
     def is_calling(self) -> bool:
@@ -116,26 +99,21 @@ class Lane:
         """The record whose turn it is or will be next, of those in memory."""
         if self._head is not None:
             return self._head.request.record
-        return next((waiting.record for waiting in chain(self._front, self._back)), None)
+        return next((waiting.record for waiting in self._queue.waiting()), None)
 
     @property
     def first_offset(self) -> int | None:
         """Where the request whose turn it is, or will be next, stands in the log; parked or not."""
         if self._head is not None:
             return self._head.request.record.offset
-        if self._front:
-            return self._front[0].record.offset
-        entry = next(chain(self._awaited, self._parked), None)
-        if entry is not None:
-            return entry.offset
-        return self._back[0].record.offset if self._back else None
+        return self._queue.first_offset
 
     @property
     def oldest_arrival(self) -> float | None:
         """When the oldest record in memory that has not ended came, monotonic seconds."""
         if self._head is not None:
             return self._head.waiting.arrived
-        return next((waiting.arrived for waiting in chain(self._front, self._back)), None)
+        return next((waiting.arrived for waiting in self._queue.waiting()), None)
 
     @property
     def request(self) -> Request | None:
@@ -154,8 +132,8 @@ class Lane:
         key = self.key if self.first is None else self.first.key
         if held := self._why_held(key):
             return held, None
-        until = self._due if self._head is None and not self._front and self._parked else 0.0
-        why = "parked"
+        queue = self._queue
+        until, why = queue.due if self._head is None and not queue.front and queue.parked else 0.0, "parked"
         if self._head is not None:
             until, why = self._head.waiting.not_before, self._head.waiting.why
         return (why, until) if until > instant.mono else ("", None)
@@ -164,8 +142,7 @@ class Lane:
 
     def add(self, record: Record, now: float) -> None:
         """Queue a record that came at `now`, monotonic seconds."""
-        waiting = Waiting(record, now)
-        (self._back if self._back or self._parked or self._awaited else self._front).append(waiting)
+        self._queue.add(Waiting(record, now))
         if self.key is None:
             self._queued_of[record.key] = self._queued_of.get(record.key, 0) + 1
 
@@ -175,35 +152,25 @@ class Lane:
 
     def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
         """Parked requests of an earlier assignment, in order, before the first call: each comes before what is newer than it."""
-        self._parked.extend(entries)
-        if not self._parked:
-            return
-        first = self._parked[0].offset
-        self._due = until_at(self._parked[0].due, instant)
-        if self._head is not None and self._head.waiting.record.offset > first:
-            self._requeue(self._head.waiting)
+        entries, head = list(entries), self._head
+        if head is not None and entries and entries[0].offset < head.waiting.record.offset:
+            # It was made the head before this was known.
             self._head = None
-        while self._front and self._front[-1].record.offset > first:
-            self._back.appendleft(self._front.pop())
+            self._queue.front.appendleft(head.waiting)
+            if self.key is None:
+                self._queued_of[head.waiting.record.key] = self._queued_of.get(head.waiting.record.key, 0) + 1
+        self._queue.restore(entries, instant)
 
     def admit(self, entry: Entry, due: float) -> None:
         """A parked request of an earlier assignment, newer than all that is here; `due` in monotonic seconds, 0 for at once."""
-        if not self._parked:
-            self._due = due
-        self._parked.append(entry)
-
-    def _requeue(self, waiting: Waiting) -> None:
-        """Take back that a record is the head."""
-        self._front.appendleft(waiting)
-        if self.key is None:
-            self._queued_of[waiting.record.key] = self._queued_of.get(waiting.record.key, 0) + 1
+        self._queue.admit(entry, due)
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
         """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that somebody has skipped."""
         found, answered = list(found), {entry.offset for entry in missing}
         answered |= {one.record.offset for one in found}
-        places = {entry.offset: entry.place for entry in self._awaited}
-        self._awaited = tuple(entry for entry in self._awaited if entry.offset not in answered)
+        places = {entry.offset: entry.place for entry in self._queue.awaited}
+        self._queue.awaited = tuple(entry for entry in self._queue.awaited if entry.offset not in answered)
         outcomes = []
         for one in () if self._closed else found:
             offset = one.record.offset
@@ -212,7 +179,7 @@ class Lane:
             if (reason := self._skipped.get(offset)) is not None:
                 outcomes.append(self._cancel(waiting, reason, instant))
             else:
-                self._front.append(waiting)
+                self._queue.front.append(waiting)
         for offset in answered:
             self._skipped.pop(offset, None)
         return outcomes
@@ -231,9 +198,8 @@ class Lane:
     def close(self) -> None:
         """Start nothing more. What waits is dropped unsettled: the next owner gets it again."""
         self._closed = True
-        for kept in (self._front, self._back, self._parked, self._overflow):
-            kept.clear()
-        self._awaited = ()
+        self._queue.clear()
+        self._overflow.clear()
         self._unplaced.clear()
         self._places.clear()
         self._queued_of.clear()
@@ -287,8 +253,7 @@ class Lane:
         """Whether the request at `offset` is here and has not ended."""
         if self._head is not None and self._head.waiting.record.offset == offset:
             return self._settled is None
-        waiting = any(one.record.offset == offset for one in chain(self._front, self._back))
-        return waiting or offset in self._skipped or any(entry.offset == offset for entry in chain(self._awaited, self._parked))
+        return offset in self._skipped or offset in self._queue
 
     def skip(self, offset: int, reason: str, instant: Instant) -> Outcome | Fetch | None:
         """End the request at `offset` without a further call: its outcome, or what has to be read for that.
@@ -303,22 +268,19 @@ class Lane:
                 return None
             self._head = None
             return self._endings.cancelled(head.request, reason, head.waiting.tries.calls, instant)
-        for queue in (self._front, self._back):
-            for waiting in queue:
-                if waiting.record.offset == offset:
-                    queue.remove(waiting)
-                    self._unqueue(waiting.record)
-                    return self._cancel(waiting, reason, instant)
-        if any(entry.offset == offset for entry in chain(self._awaited, self._parked)):
-            self._skipped[offset] = reason
-            return self._skip_parked(offset)
-        return None
+        if (waiting := self._queue.remove(offset)) is not None:
+            self._unqueue(waiting.record)
+            return self._cancel(waiting, reason, instant)
+        if not self.holds(offset):
+            return None
+        self._skipped[offset] = reason
+        return self._skip_parked(offset)
 
     # --- it makes room --------------------------------------------------------------------------------------------------------------
 
     def is_waiting_long(self, instant: Instant, long_s: float) -> bool:
         """Whether nothing of it can start for `long_s` seconds to come."""
-        if self._calling or self._settled is not None or self._awaited:
+        if self._calling or self._settled is not None or self._queue.awaited:
             return False
         why, until = self.why(instant)
         return bool(why) and (until is None or until - instant.mono >= long_s)
@@ -326,7 +288,7 @@ class Lane:
     def queue_s(self, now: float) -> float:
         """How long what is queued in memory will take, going by the call in hand and the last one, seconds."""
         pace_s = max(self.last_s, now - self._began if self._calling else 0.0)
-        return pace_s * (len(self._front) + len(self._back))
+        return pace_s * len(self._queue)
 
     def park(self, keep: int, size_max: int, instant: Instant) -> tuple[list[Outcome], list[Record]]:
         """Move what waits out of memory, but for the first `keep` that are queued.
@@ -334,20 +296,23 @@ class Lane:
         Returns outcomes, to be published in this order, and records that only leave memory again, since they stand in the parked topic as
         they are. Where nothing is kept, a head that waits goes first. What is over `size_max` bytes stays, and all that it would overtake.
         """
-        if self._closed or self._awaited or self._settled is not None:
+        queue = self._queue
+        if self._closed or queue.awaited or self._settled is not None:
             return [], []
+        queue.refill(instant)
         outcomes: list[Outcome] = []
         released: list[Record] = []
         tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
-        ahead = [*([] if tried is None else [tried]), *islice(self._front, keep, None)]
+        ahead = [*([] if tried is None else [tried]), *islice(queue.front, keep, None)]
         if ahead and all(waiting.record.size_bytes <= size_max for waiting in ahead):
-            self._due = ahead[0].not_before
-            self._front = deque(islice(self._front, keep))
+            queue.due = ahead[0].not_before
+            queue.front = deque(islice(queue.front, keep))
             self._head = None if tried is not None else self._head
             entries = [self._move(waiting, instant, outcomes, released, changed=waiting is tried) for waiting in ahead]
-            self._parked.extendleft(reversed(entries))
-        while self._parked and self._back and self._back[0].record.size_bytes <= size_max:
-            self._parked.append(self._move(self._back.popleft(), instant, outcomes, released, changed=False))
+            queue.parked.extendleft(reversed(entries))
+        while (waiting := queue.behind()) is not None and waiting.record.size_bytes <= size_max:
+            queue.back.popleft()
+            queue.parked.append(self._move(waiting, instant, outcomes, released, changed=False))
         return outcomes, released
 
     def _move(self, waiting: Waiting, instant: Instant, outcomes: list[Outcome], released: list[Record], *, changed: bool) -> Entry:
@@ -366,13 +331,8 @@ class Lane:
         """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet."""
         if offset in self._unplaced:
             return None
-        entry = next((entry for entry in self._parked if entry.offset == offset), None)
-        if entry is None:
-            return None
-        if entry is self._parked[0]:
-            self._due = 0.0
-        self._parked.remove(entry)
-        return Fetch((self._located(entry),))
+        entry = self._queue.remove_parked(offset)
+        return None if entry is None else Fetch((self._located(entry),))
 
     def _located(self, entry: Entry) -> Entry:
         place = self._places.pop(entry.offset, None)
@@ -382,35 +342,35 @@ class Lane:
 
     def _next_head(self, instant: Instant, *, may_call: bool) -> Step | None:
         """Make the next record the head; what is to be done instead, where that cannot be or where it ended at once."""
-        if not self._front:
-            if self._awaited:
+        queue = self._queue
+        if not queue.front:
+            if queue.awaited:
                 return BUSY
-            if self._parked:
-                return self._next_parked(instant, may_call=may_call)
-            if not self._back:
-                return IDLE
-            self._front, self._back = self._back, self._front
-        if why := self._why_held(self._front[0].record.key):
+            queue.refill(instant)
+            if not queue.front:
+                return self._next_parked(instant, may_call=may_call) if queue.parked else IDLE
+        if why := self._why_held(queue.front[0].record.key):
             return Held(why)
-        refused = self._take(self._front.popleft(), instant)
+        refused = self._take(queue.front.popleft(), instant)
         return None if refused is None else self._settle(refused, instant)
 
     def _next_parked(self, instant: Instant, *, may_call: bool) -> Step:
-        first = self._parked[0]
+        queue = self._queue
+        first = queue.parked[0]
         if why := self._why_held(first.key):
             return Held(why)
-        if self._due > instant.mono:
-            return Wait(self._due, first.why)
+        if queue.due > instant.mono:
+            return Wait(queue.due, first.why)
         if first.offset in self._unplaced:
             return BUSY  # `placed` comes with its acknowledgement
         if not may_call:
             return READY
         batch: list[Entry] = []
-        while self._parked and len(batch) < FETCH_MAX and self._parked[0].offset not in self._unplaced:
-            batch.append(self._located(self._parked.popleft()))
-        self._due = 0.0
-        self._awaited = tuple(batch)
-        return Fetch(self._awaited)
+        while queue.parked and len(batch) < FETCH_MAX and queue.parked[0].offset not in self._unplaced:
+            batch.append(self._located(queue.parked.popleft()))
+        queue.due = 0.0
+        queue.awaited = tuple(batch)
+        return Fetch(queue.awaited)
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
         record = waiting.record

@@ -1,0 +1,149 @@
+"""The requests of a lane behind its head, in order: those in memory, and the places of those that are parked."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import chain
+
+from dispatcher.core.instant import Instant
+from dispatcher.core.parked import Entry, until_at
+from dispatcher.core.record import Record
+from dispatcher.core.verdict import Tries
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it."""
+
+    record: Record
+    arrived: float
+    place: int | None = None
+    tries: Tries = Tries()
+    not_before: float = 0.0
+    why: str = ""
+    started: float | None = None  # first call, monotonic
+
+
+class LaneQueue:
+    """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory.
+
+    Newer records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
+    """
+
+    __slots__ = ("_behind", "awaited", "back", "due", "front", "parked")
+
+    def __init__(self) -> None:
+        self.front: deque[Waiting] = deque()
+        self.awaited: tuple[Entry, ...] = ()
+        self.parked: deque[Entry] = deque()
+        self.due = 0.0  # of the first of `parked`, monotonic
+        self.back: deque[Waiting | Entry] = deque()
+        self._behind = 0  # parked ones in `back`
+
+    def __len__(self) -> int:
+        """How many are in memory."""
+        return len(self.front) + len(self.back) - self._behind
+
+    def __contains__(self, offset: int) -> bool:
+        return any(_offset_of(one) == offset for one in chain(self.front, self.awaited, self.parked, self.back))
+
+    @property
+    def aside(self) -> int:
+        """How many have left memory: parked, or on their way back."""
+        return len(self.awaited) + len(self.parked) + self._behind
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the first of all stands in the log."""
+        first = next(chain(self.front, self.awaited, self.parked, self.back), None)
+        return None if first is None else _offset_of(first)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """What is in memory."""
+        return (one for one in chain(self.front, self.back) if isinstance(one, Waiting))
+
+    def add(self, waiting: Waiting) -> None:
+        """Newer than all that is here."""
+        (self.back if self.back or self.parked or self.awaited else self.front).append(waiting)
+
+    def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
+        """Parked before, in order: each comes where it stood in the log. Nothing was parked or admitted yet."""
+        read: deque[Waiting | Entry] = deque(self.front)
+        parked: list[Waiting | Entry] = [*entries]
+        self.back = deque(merge(read, parked, key=_offset_of))
+        self.front.clear()
+        self._behind = len(parked)
+        self.refill(instant)
+
+    def admit(self, entry: Entry, due: float) -> None:
+        """Parked before, and newer than all that is here; `due` in monotonic seconds, 0 for at once."""
+        if self.back:
+            self.back.append(entry)
+            self._behind += 1
+            return
+        if not self.parked:
+            self.due = due
+        self.parked.append(entry)
+
+    def refill(self, instant: Instant) -> None:
+        """What `back` begins with comes forward, where nothing stands before it any more."""
+        if self.parked or self.awaited:
+            return
+        while self.back and isinstance(first := self.back[0], Waiting):
+            self.front.append(first)
+            self.back.popleft()
+        while self.back and isinstance(first := self.back[0], Entry):
+            self.parked.append(first)
+            self._pop_behind()
+        if self.parked:
+            self.due = until_at(self.parked[0].due, instant)
+
+    def behind(self) -> Waiting | None:
+        """The first in memory behind what is parked, if anything is parked; what is parked already comes forward."""
+        if not self.parked:
+            return None
+        while self.back and isinstance(first := self.back[0], Entry):
+            self.parked.append(first)
+            self._pop_behind()
+        return next((one for one in self.back if isinstance(one, Waiting)), None)
+
+    def remove(self, offset: int) -> Waiting | None:
+        """Take one that is in memory out of the line."""
+        for queue in (self.front, self.back):
+            found = next((one for one in queue if isinstance(one, Waiting) and one.record.offset == offset), None)
+            if found is not None:
+                queue.remove(found)
+                return found
+        return None
+
+    def remove_parked(self, offset: int) -> Entry | None:
+        """Take one that is parked out of the line."""
+        for queue in (self.parked, self.back):
+            found = next((one for one in queue if isinstance(one, Entry) and one.offset == offset), None)
+            if found is not None:
+                if queue is self.back:
+                    self._behind -= 1
+                elif found is queue[0]:
+                    self.due = 0.0
+                queue.remove(found)
+                return found
+        return None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.front.clear()
+        self.parked.clear()
+        self.back.clear()
+        self.awaited = ()
+        self._behind = 0
+
+    def _pop_behind(self) -> None:
+        self.back.popleft()
+        self._behind -= 1
+
+
+def _offset_of(one: Waiting | Entry) -> int:
+    return one.record.offset if isinstance(one, Waiting) else one.offset

@@ -1,0 +1,215 @@
+"""An engine on a real event loop, with an upstream that answers when it is told to, and its three neighbours played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from dispatcher.core.call import Call, CallResult
+from dispatcher.core.control import SKIP, Command, message, request_target
+from dispatcher.core.envelope import position_id
+from dispatcher.core.gap import Gap
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.parked import Entry
+from dispatcher.core.partition import Partition
+from dispatcher.core.record import Record
+from dispatcher.core.request import Decoder
+from dispatcher.core.room import Room
+from dispatcher.core.steps import Start
+from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.settings import Settings
+from dispatcher.worker import letters
+from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.engine import Engine
+from dispatcher.worker.letters import Began, Fetch, Restore
+from tests.core.aside import Aside
+from tests.specimens import REPLY_TOPICS, TOPIC_ID, answer, record, settings
+
+LETTER = TypeVar("LETTER")
+CONTROL = "dispatcher.control"
+ROOM = Room(records=100_000, size_bytes=1 << 30, unpublished_s=1000)
+
+
+def keyed(**worker: Any) -> Settings:
+    """Settings with a lane per key; `worker` changes them."""
+    return settings(worker={"ordering": "key", "on_wrong_partition": "warn", **worker})
+
+
+class Callee:
+    """The upstream: holds every call until the test answers it. A call that is cut off ends once `lets_go` is set."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, asyncio.Future[CallResult]] = {}
+        self.started: list[int] = []
+        self.most = 0
+        self.lets_go = asyncio.Event()
+        self.lets_go.set()
+
+    async def call(self, call: Call) -> CallResult:
+        """As an HTTP engine does."""
+        offset = int(dict(call.headers)["Dispatcher-Offset"])
+        assert offset not in self.calls, "two calls of one request at once"
+        self.started.append(offset)
+        future = self.calls[offset] = asyncio.get_running_loop().create_future()
+        self.most = max(self.most, len(self.calls))
+        try:
+            result: CallResult = await future
+        except asyncio.CancelledError:
+            await self.lets_go.wait()
+            raise
+        else:
+            return result
+        finally:
+            del self.calls[offset]
+
+    def answer(self, offset: int, status: int = 200, retry_after_s: float | None = None) -> None:
+        """Answer the open call of a request."""
+        headers = () if retry_after_s is None else (("retry-after", str(retry_after_s)),)
+        self.calls[offset].set_result(answer(status, headers=headers))
+
+
+class Ear:
+    """Hears what the engine tells, and remembers what tests ask for."""
+
+    def __init__(self) -> None:
+        self.bugs: list[tuple[str, BaseException]] = []
+        self.lost: list[tuple[Owner, int]] = []
+        self.full: list[tuple[Owner, bool]] = []
+        self.aside: list[tuple[Owner, int]] = []
+
+    def started(self, start: Start) -> None: ...
+    def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
+    def settled(self, outcome: Outcome, *, misplaced: bool) -> None: ...
+    def acknowledged(self, outcome: Outcome) -> None: ...
+    def assigned(self, partition: Partition) -> None: ...
+    def measured(self, partition: Partition, end: int, now: float) -> None: ...
+    def stood(self, gaps: Mapping[int, Gap]) -> None: ...
+    def passed(self, gap: Gap) -> None: ...
+    def gone(self, owner: Owner) -> None: ...
+
+    def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
+        """Remember what was moved aside."""
+        self.aside += [(partition.owner, one.record.offset) for one in outcomes if one.record is not None]
+
+    def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
+        """Remember what was not found again."""
+        self.lost += [(owner, entry.offset) for entry in entries]
+
+    def map_full(self, partition: Partition, *, is_full: bool) -> None:
+        """Remember when a map was full, and no longer."""
+        self.full.append((partition.owner, is_full))
+
+    def bug(self, error: BaseException, where: str) -> None:
+        """Remember it."""
+        self.bugs.append((where, error))
+
+
+class Stage:
+    """`play` does what poller, publisher and restorer would, until nothing moves any more."""
+
+    def __init__(self, of: Settings | None = None, room: Room = ROOM, chance: float = 0.5) -> None:
+        self.callee, self.ear = Callee(), Ear()
+        self.commands: SimpleQueue[letters.Command] = SimpleQueue()
+        self.outcomes: SimpleQueue[object] = SimpleQueue()
+        self.wishes: SimpleQueue[object] = SimpleQueue()
+        self.decoder = Decoder(of or keyed(), TOPIC_ID, 2, REPLY_TOPICS)
+        queues = (self.commands, self.outcomes, self.wishes)
+        self.engine = Engine(self.decoder, self.callee, *queues, self.ear, SystemClock(), lambda: chance, room)
+        self.asides: dict[int, Aside] = defaultdict(Aside)
+        self.published: list[Outcome] = []
+        self.heard: list[letters.Command] = []
+        self._control = 0
+
+    # --- the poller's part ----------------------------------------------------------------------------------------------------------
+
+    def assign(self, partition: int = 0, epoch: int = 7, position: int = 0) -> Owner:
+        """A partition comes."""
+        owner = Owner(partition, epoch)
+        self.engine.assigned(owner, position)
+        return owner
+
+    def deliver(self, owner: Owner, *sent: tuple[int, bytes], **fields: Any) -> None:
+        """Requests come: their offsets and keys."""
+        self.engine.delivered({owner: [record(offset=n, key=key, partition=owner.partition, **fields) for n, key in sent]}, {})
+
+    # --- what people want -----------------------------------------------------------------------------------------------------------
+
+    def want(self, target: str, state: str, name: str = "a") -> None:
+        """Somebody writes a command."""
+        written = message(Command(f"{name}-{self._control}", target, state, "", "ann", "no need"), CONTROL)
+        self.engine.commanded([Record(CONTROL, 0, self._control, written.key, written.value, written.headers)])
+        self._control += 1
+
+    def skip(self, offset: int, partition: int = 0) -> None:
+        """Somebody skips a request."""
+        place = position_id(record(offset=offset, partition=partition), TOPIC_ID)
+        self.want(request_target(place), SKIP)
+
+    # --- the others' parts ----------------------------------------------------------------------------------------------------------
+
+    async def play(self, *, publish: bool = True, restore: bool = True) -> None:
+        """Let the loop run, publish what is ready and read what is asked for, until nothing is left to do."""
+        while True:
+            for _ in range(4):
+                await asyncio.sleep(0)
+            self.heard += _drained(self.commands)
+            done = self._publish() if publish else 0
+            done += self._restore() if restore else 0
+            if not done:
+                return
+
+    def _publish(self) -> int:
+        outcomes = []
+        for letter in _drained(self.outcomes):
+            if isinstance(letter, Outcome):
+                outcomes.append(self.asides[letter.owner.partition].publish(letter))
+            else:
+                assert isinstance(letter, Began)
+        self.published += outcomes
+        if outcomes:
+            self.engine.acknowledged(outcomes)
+        return len(outcomes)
+
+    def _restore(self) -> int:
+        wishes = _drained(self.wishes)
+        for letter in wishes:
+            match letter:
+                case Restore(owner):
+                    self.engine.restored(owner, self.asides[owner.partition].entries())
+                case Fetch(owner, entries):
+                    self.engine.fetched(owner, *self.asides[owner.partition].read(entries))
+                case _:
+                    pass
+        return len(wishes)
+
+    # --- what came of it ------------------------------------------------------------------------------------------------------------
+
+    def answered(self) -> list[tuple[int, str]]:
+        """Offsets and statuses of the replies that were published, in order."""
+        return [(one.record.offset, one.reply.status.value) for one in self.published if one.record is not None and one.reply is not None]
+
+    def parked(self, partition: int = 0) -> list[int]:
+        """Offsets of what is parked."""
+        return self.asides[partition].offsets
+
+    def told(self, kind: type[LETTER]) -> list[LETTER]:
+        """What the poller was told of this kind."""
+        self.heard += _drained(self.commands)
+        return [letter for letter in self.heard if isinstance(letter, kind)]
+
+    def answer_all(self, offsets: Iterable[int] | None = None) -> None:
+        """Answer all open calls, or those of these requests."""
+        for offset in list(self.callee.calls) if offsets is None else offsets:
+            self.callee.answer(offset)
+
+
+def _drained(queue: SimpleQueue[LETTER]) -> list[LETTER]:
+    drained = []
+    while True:
+        try:
+            drained.append(queue.get_nowait())
+        except Empty:
+            return drained
