@@ -253,7 +253,7 @@ FAILURES = (
         "E54 a process that outlives its transaction",
         (Fault(1.0, "freeze", 0, 18),),
         workers=2,
-        fixed=fixed(transaction_timeout_s=1.0),
+        fixed=fixed(transaction_timeout_s=1.0, commit_interval_ms=200),
         meets=("UNKNOWN_MEMBER_ID",),
     ),
     Failure(

@@ -137,10 +137,10 @@ def test_records_of_an_assignment_that_ended_in_their_batch_are_read_again(proto
     stale: Counter[str] = Counter()
     sort = Source._sorted
 
-    def counting(self: Source, messages: Any) -> Batch:
+    def counting(self: Source, messages: Any, *, is_all: bool) -> Batch:
         listed = list(messages)
         stale.update("came back" if m.partition() in self._starts else "went" for m in listed if m.partition() in self._touched)
-        return sort(self, listed)
+        return sort(self, listed, is_all=is_all)
 
     monkeypatch.setattr(Consumer, "consume", Slowly())
     monkeypatch.setattr(Source, "_sorted", counting)
