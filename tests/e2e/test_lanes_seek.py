@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.group import commit
 from dispatcher.client import seek as client_seek
+from dispatcher.client.lanes import Lanes, lane
 from dispatcher.client.seek import Seeker
 from dispatcher.core.commit_note import CommitNote
 from dispatcher.core.headway import Headway
-from dispatcher.core.positions import Anchor, Position
+from dispatcher.core.positions import END, START, Anchor, Position
 from dispatcher.errors import ConfigError, RefusedError, WaitTimeout
 from tests.e2e.by_hand import Group, worked
 from tests.e2e.conftest import Run
+from tests.e2e.stage import ids, stage
 from tests.topics import SettingsFactory
+from tests.waiting import eventually
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -152,3 +157,35 @@ def test_what_an_open_transaction_may_still_commit_is_waited_for(group: Group) -
         Seeker(group.settings, timeout_s=0.5).plan(offset(8))
     producer.abort_transaction(30)
     assert 5 == Seeker(group.settings).plan(offset(8)).again
+
+
+@pytest.mark.soak
+def test_a_worker_goes_on_where_it_was_sought_to(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Back to the start, with a key that a worker has parked: all that had ended is executed again, in order, what was parked once."""
+    worker = {"ordering": "key", "lane_buffer_max_records": 8}
+    with stage(settings, tmp_path, partitions=1, worker=worker) as set_up:
+        lanes, replies = Lanes(set_up.settings, timeout_s=60), set_up.replies()
+        lanes.pause(lane("doc:held"))
+        first = set_up.worker().ready()
+        held = set_up.submit(["doc:held"] * 4, prefix="held")
+        others = set_up.submit([f"doc:{n % 5}" for n in range(30)])
+        replies.await_count(len(others))
+        eventually(lambda: set_up.positions()[0] == set_up.positions()[1], what="committed == end, though a key is held")
+        first.signal(signal.SIGTERM)
+        assert 0 == first.wait()
+        seeker = Seeker(set_up.settings)
+        overview = seeker.plan(START)
+        assert (30, 0, (0, 1, 2, 3)) == (overview.again, overview.never, overview.effects[0].dropped)
+        assert 4 == seeker.execute(overview.plan)
+        lanes.resume(lane("doc:held"))
+        second = set_up.worker()
+        replies.await_count(2 * len(others) + len(held))
+        eventually(lambda: set_up.positions()[0] == set_up.positions()[1], what="committed == end")
+        assert dict.fromkeys(others, 2) | dict.fromkeys(held, 1) == ids(replies.records)
+        for key in ("doc:held", "doc:0", "doc:4"):
+            offsets = [call["offset"] for call in set_up.calls(key=key)]
+            again = offsets[len(offsets) // 2 :] if key != "doc:held" else offsets
+            assert sorted(set(offsets)) == again
+        second.signal(signal.SIGTERM)
+        assert 0 == second.wait()
+        assert seeker.plan(END).effects[0].is_nothing, "nothing is parked any more"
