@@ -44,6 +44,8 @@ class LaneView:
             if partition is not None:
                 told.append(self._partition(partition, gaps, desired, clock.now()))
                 yield None
+        # A partition without a position that counts never went live: nothing else is known of it.
+        told += [PartitionReport(n, 0, gap.position or 0, 0, 0, 0, 0, "gap") for n, gap in gaps.items() if n not in partitions]
         at = clock.now().rfc3339()
         yield WorkerReport(worker.slot, at, worker.ordering, worker.report_interval_s, desired.position, tuple(told))
 

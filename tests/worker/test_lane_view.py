@@ -168,3 +168,14 @@ def test_of_many_lanes_those_are_looked_at_that_have_been_there_longest(monkeypa
     held.accept([record(key=b"key-%d" % n, offset=50 + n) for n in range(9)], MONO)
     report = told(held, desired)
     assert (9, {"key-0", "key-1", "key-7"}) == (report.lanes, {lane.key for lane in report.notable})
+
+
+def test_a_partition_that_never_went_live_is_told_of_too() -> None:
+    """It has no position that counts: it is ours, and stands."""
+    none = wanted()
+    gaps = {n: Gap(n, cause, position) for n, cause, position in ((0, Cause.RETENTION, 50), (3, Cause.NO_POSITION, None))}
+    *_, whole = VIEW.report({0: assignment(none)}, gaps, none, Stopped(0))
+    assert whole is not None
+    assert [(0, OWNER.epoch, 50, "gap"), (3, 0, 0, "gap")] == [
+        (one.partition, one.epoch, one.position, one.why) for one in whole.partitions
+    ]
