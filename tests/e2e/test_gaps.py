@@ -6,6 +6,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from dispatcher.adapters.kafka.admin import connect, create_missing
 from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.core.commit_note import CommitNote
@@ -134,6 +136,7 @@ def test_a_parked_request_outlives_its_record(settings: SettingsFactory, tmp_pat
         assert_one_life(set_up, replies, names)
 
 
+@pytest.mark.soak
 def test_a_topic_that_was_made_anew_while_nobody_looked_is_read_from_its_start(settings: SettingsFactory, tmp_path: Path) -> None:
     """Kafka drops the group's positions with the topic: a worker says what to do, and nothing of the new one is skipped after that."""
     with stage(settings, tmp_path, partitions=1) as set_up:
