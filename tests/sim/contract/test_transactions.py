@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -80,13 +81,22 @@ def test_a_step_that_runs_out_of_time_goes_on(make_world: WorldMaker, *, is_comm
     writer = Writer(world, "w")
     assert "_TIMED_OUT retriable" == step(lambda: writer.client.init_transactions(0.0))
     assert ["_CONFLICT retriable"] * 2 == [writer.abort(), step(writer.begin)]
-    writer.open().begin().write(0)
+    writer.open()
     this, other = (writer.commit, writer.abort) if is_commit else (writer.abort, writer.commit)
-    assert "_TIMED_OUT retriable" == this(0.0)
+    # A broker may answer before a busy machine has looked at its clock.
+    transactions = next(n for n in range(1, 50) if this_runs_out(writer.begin().write(0), this))
     assert ["_CONFLICT retriable"] * 2 == [other(), step(writer.begin)]
     assert "_STATE" == writer.try_write(0)
     assert (None, "_STATE") == (this(), this())
-    assert ([0] if is_commit else []) == Member(world).read({0: 0}).reach(0, 2)
+    written = [2 * n for n in range(transactions)]
+    assert (written if is_commit else []) == Member(world).read({0: 0}).reach(0, 2 * transactions)
+
+
+def this_runs_out(_: Writer, this: Callable[[float], str | None]) -> bool:
+    """Ask for a step without any time; whether it is on its way, else it is done."""
+    answer = this(0.0)
+    assert answer in {"_TIMED_OUT retriable", None}
+    return answer is not None
 
 
 def test_sent_offsets_that_run_out_of_time_are_left_behind(world: World) -> None:
