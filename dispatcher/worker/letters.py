@@ -44,6 +44,11 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """Engine to poller: the records that were handed over last are in its partitions, and it has said what it thinks of that."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drained:
     """Engine to poller: nothing of this assignment is in flight any more."""
 
@@ -77,7 +82,7 @@ class PublisherEnded:
     """To poller: nothing can be published any more, and nothing is being published; cut off, leave the group, end."""
 
 
-Command = Pause | Resume | Drained | Cut | Commit | Stop | PublisherEnded
+Command = Pause | Resume | Taken | Drained | Cut | Commit | Stop | PublisherEnded
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from dispatcher.settings import WorkerSettings
 from dispatcher.worker.brakes import Brakes
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.gaps import Gaps
-from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop
+from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop, Taken
 from dispatcher.worker.topic_watch import grown
 
 # A poll is short, so that commands are served soon; a waiting record ends it at once.
@@ -162,7 +162,7 @@ class Poller:
         self._serve(0)
         if self._joining and not self._stopping and self._clock.now().mono >= self._join_at:
             self._join()
-        batch = self._source.poll(POLL_S)
+        batch = self._poll()
         self._hand_over(batch)
         self._brakes.took(batch)
         self._cross_gaps()
@@ -175,6 +175,13 @@ class Poller:
     def standing(self) -> tuple[int, ...]:
         """Our partitions that stand at a gap."""
         return tuple(sorted(self._gaps.standing))
+
+    def _poll(self) -> Batch:
+        wait_s = self._brakes.wait_s(self._clock.now().mono)
+        if wait_s <= 0:
+            return self._source.poll(POLL_S)
+        self._serve(wait_s)
+        return Batch(is_all=False)
 
     # --- duties, called by the source inside poll and close -----------------------------------------------------------------------
 
@@ -244,6 +251,8 @@ class Poller:
         match command:
             case Pause(owner) | Resume(owner):
                 self._flow(owner, is_pause=isinstance(command, Pause))
+            case Taken():
+                self._brakes.taken()
             case Drained(owner):
                 if self._live.get(owner.partition) == owner:
                     self._drained.add(owner)
@@ -268,7 +277,7 @@ class Poller:
         if self._live.get(owner.partition) != owner:
             return
         if is_pause:
-            self._brakes.pause(owner.partition)
+            self._brakes.pause(owner.partition, self._clock.now().mono)
         elif not self._stopping and owner.partition not in self._gaps.standing:
             self._brakes.resume(owner.partition)
 
@@ -361,13 +370,13 @@ class Poller:
     def _go_live(self, partition: int, owner: Owner, position: int, settled: tuple[Range, ...]) -> None:
         joining = self._joining.pop(partition)
         if joining.is_full:
-            self._brakes.resume(partition)
+            self._brakes.introduce(partition)
         self._live[partition] = owner
         self._refresh()
         self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
         self._post(self._engine.assigned, owner, position, settled)
         if joining.held or joining.end is not None:
-            self._post(self._engine.delivered, {owner: joining.held}, {} if joining.end is None else {owner: joining.end})
+            self._deliver({owner: joining.held}, {} if joining.end is None else {owner: joining.end})
 
     def _hand_over(self, batch: Batch) -> None:
         """Records of live assignments to the engine, those of joining ones aside; others' are dropped: they are not ours any more."""
@@ -388,7 +397,13 @@ class Poller:
             elif (joining := self._joining.get(n)) is not None:
                 joining.end = offset
         if (records or ends) and not self._stopping:
-            self._post(self._engine.delivered, records, ends)
+            self._deliver(records, ends)
+
+    def _deliver(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None:
+        self._brakes.handed(self._clock.now().mono)
+        self._post(self._engine.delivered, records, ends)
+        # Runs on the event loop after that one, so it comes after what the engine has to say of it.
+        self._post(self._mailbox.put, Taken())
 
     def _hold(self, joining: _Joining, record: Record) -> None:
         """Keep a record until its partition goes live; as many as the engine would, since the coordinator may be away for long."""
@@ -400,7 +415,7 @@ class Poller:
         size_bytes = min(room.lane_buffer_max_bytes, room.buffer_max_bytes // share)
         if not joining.is_full and (len(joining.held) >= records or joining.held_bytes >= size_bytes):
             joining.is_full = True
-            self._brakes.pause(record.partition)
+            self._brakes.pause(record.partition, self._clock.now().mono)
 
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""

@@ -80,6 +80,7 @@ class Source:
         self._starts: dict[int, int | None] = {}
         self._touched: set[int] = set()
         self._unsought: dict[int, int] = {}  # where reading has to go on, and could not be told to the client yet
+        self._next: dict[int, int] = {}  # the offset that will be read next
         self._paused: set[int] = set()
 
     def subscribe(self, duties: Duties) -> None:
@@ -111,7 +112,9 @@ class Source:
                 # One call can return records of an assignment that ended inside it: none of them may count.
                 stale.add(partition)
             elif error is None:
-                batch.records.append(record_of(message))
+                record = record_of(message)
+                batch.records.append(record)
+                self._next[record.partition] = record.next_offset
             elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
                 batch.ends.append((partition, message.offset() or 0))
             elif error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
@@ -133,6 +136,7 @@ class Source:
     def assign(self, positions: Mapping[int, int | None]) -> None:
         """Take the partitions, each from its position; one whose position is not known yet is paused until `seek` and `resume`."""
         self._starts.update(positions)
+        self._next.update({n: position or 0 for n, position in positions.items()})
         parts = [TopicPartition(self._topic, n, 0 if position is None else position) for n, position in positions.items()]
         if self._incremental:
             self._consumer.incremental_assign(parts)
@@ -147,9 +151,11 @@ class Source:
         parts = [TopicPartition(self._topic, n) for n in partitions]
         for part in parts:
             self._starts.pop(part.partition, None)
+            self._next.pop(part.partition, None)
             if part.partition in self._paused:
                 # librdkafka keeps a pause beyond the assignment: if the partition came back, nobody would know that it stands.
-                self.resume(part.partition)
+                self._paused.discard(part.partition)
+                self._consumer.resume([part])
         if self._incremental:
             self._consumer.incremental_unassign(parts)
         else:
@@ -161,12 +167,20 @@ class Source:
         self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def resume(self, partition: int) -> None:
-        """Fetch again, from the first record that was not returned."""
+        """Fetch again, from the first record that was not returned.
+
+        A fetcher that has nothing to do looks for partitions that were resumed once a second: the first one is told to seek as well, where
+        it stands, which wakes it. One that is fetching would throw away its answer for that.
+        """
+        is_idle = self._starts.keys() <= self._paused
         self._paused.discard(partition)
         self._consumer.resume([TopicPartition(self._topic, partition)])
+        if is_idle and partition in self._next and partition not in self._unsought:
+            self.seek(partition, self._next[partition])
 
     def seek(self, partition: int, position: int) -> None:
         """Read on from `position`. Where the client is not ready for it, that is done before the next poll returns anything of it."""
+        self._next[partition] = position
         try:
             self._consumer.seek(TopicPartition(self._topic, partition, position))
         except KafkaException as failure:
@@ -180,21 +194,14 @@ class Source:
         It is assigned anew, which the group does not hear of: it is asked what we have in the next heartbeat, and by then we have it.
         """
         self._unsought.pop(partition, None)
-        self._starts[partition] = position
+        self._starts[partition] = self._next[partition] = position
         part = TopicPartition(self._topic, partition, position)
         if self._incremental:
             self._consumer.incremental_unassign([part])
             self._consumer.incremental_assign([part])
         else:
-            others = [TopicPartition(self._topic, n, self._next(n)) for n in self._starts if n != partition]
+            others = [TopicPartition(self._topic, n, self._next[n]) for n in self._starts if n != partition]
             self._consumer.assign([part, *others])
-
-    def _next(self, partition: int) -> int:
-        """The offset that will be read next of a partition that is ours."""
-        if (position := self._unsought.get(partition)) is not None:
-            return position
-        read = self._consumer.position([TopicPartition(self._topic, partition)])[0].offset
-        return read if read >= 0 else self._starts[partition] or 0
 
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
         """Stable committed positions: no transaction that could still move them is open. Raises Unsettled until that is so."""
