@@ -42,9 +42,10 @@ def _object(found: Found) -> dict[str, Any]:
     from dispatcher.core.standing import Queued, Running, Terminal
 
     match found.standing:
-        case Queued(request, before, exact, is_owned, parked):
+        case Queued(request, before, exact, is_owned, parked, held):
             place = {"place": before + 1, "before": before, "exact": exact, "owned": is_owned}
-            aside = {} if parked is None else {"parked": {"why": parked.why, "due": _due(parked)}}
+            aside: dict[str, Any] = {} if parked is None else {"parked": {"why": parked.why, "due": _due(parked)}}
+            aside |= {"held": held} if held else {}
             return {"state": "queued", **_lane_of(found, request), **place, **aside, "request": _where(request)}
         case Running(request):
             return {"state": "running", **_lane_of(found, request), "request": _where(request)}
@@ -60,13 +61,14 @@ def _text(found: Found) -> str:
     from dispatcher.core.standing import Queued, Running, Terminal
 
     match found.standing:
-        case Queued(request, before, exact, is_owned, parked):
+        case Queued(request, before, exact, is_owned, parked, held):
             about = "" if exact else "at most "
             first = "no worker has this lane"
             if is_owned:
-                first = "a worker has this lane" if found.by_key else "the first one is being called"
+                first = "a worker has this lane" if found.by_key or held else "the first one is being called"
             lane = f"queued: lane {_lane_name(found, request)}, place {before + 1}"
             aside = "" if parked is None else f"parked ({parked.why}), due {_due(parked) or 'at once'}; "
+            aside += f"the lane is {held}; " if held else ""
             return f"{lane}, {about}{before} before it; {aside}{first}"
         case Running(request):
             return f"running: lane {_lane_name(found, request)}, offset {request[2]}"

@@ -7,14 +7,14 @@ reply and the tombstone of its entry in one transaction: where no entry is found
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
 from dispatcher.adapters.kafka.group import headways, owned
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
-from dispatcher.client import parked, search
+from dispatcher.client import control, parked, search
 from dispatcher.client.search import Query, Search
 from dispatcher.core.envelope import position_id, read_envelope
 from dispatcher.core.glance import error_header, header
@@ -51,11 +51,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class _Queue:
-    """What is before a request in its lane, as `Facts` has it. `is_near`: to the group's position."""
+    """What is before a request in its lane, as `Facts` has it. `is_near`: to the group's position; `held`: why the lane stands."""
 
     before: int = 0
     is_exact: bool = True
     is_near: bool = True
+    held: str = ""
 
 
 def stands(settings: Settings, request_id: str, *, timeout_s: float | None = None) -> Found:
@@ -96,7 +97,7 @@ class _Lookup:
             letter = self._letter(request)
         queue = _Queue()
         if request is not None and reply is None and letter is None and (entry is not None or not settled):
-            queue = self._queue(request, headway, entries)
+            queue = replace(self._queue(request, headway, entries), held=self._held(cluster, request))
         facts = Facts(
             _place(request),
             headway,
@@ -109,6 +110,7 @@ class _Lookup:
             _place(letter),
             entry,
             queue.is_near,
+            queue.held,
         )
         return Found(standing(facts), request, reply, letter, self.searched, self.by_key)
 
@@ -162,6 +164,12 @@ class _Lookup:
                     waiting += 1
                     of_lane += record.key == request.key or not self.by_key
         return _Queue(of_lane + moved, is_near=waiting < self.settings.worker.lane_buffer_max_records)
+
+    def _held(self, cluster: Cluster, request: Record) -> str:
+        """Say whether the request's lane, or its partition, is to start nothing: `paused`, `halted`, or empty."""
+        if self.settings.topics.control not in facts_of(cluster, [self.settings.topics.control]):
+            return ""
+        return control.desired(self.settings, self.timeout_s).why_held(request.key if self.by_key else None, request.partition)
 
     def _reply(self, request: Record | None, known: dict[str, TopicFacts], *, is_settled: bool) -> Record | None:
         """Find the reply: where the request wants it, or, without the request, anywhere."""

@@ -19,7 +19,8 @@ class Facts:
     """What was found. `headway` is the group's in the request's partition, `parked` the request's entry in the parked topic.
 
     `before` counts what is unsettled before the request in its lane, what is parked included; `is_owned` says whether a worker has the
-    partition now, `is_near` whether the request stands near enough to the group's position for a worker to have read it.
+    partition now, `is_near` whether the request stands near enough to the group's position for a worker to have read it. `held`: its lane
+    is to start nothing: `paused` or `halted`.
     """
 
     request: Place | None = None
@@ -33,17 +34,22 @@ class Facts:
     dead_letter: Place | None = None
     parked: Entry | None = None
     is_near: bool = True
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """It waits in its lane. Without `is_owned` no worker has the lane, and nothing moves. `parked`: it was moved aside, and why."""
+    """It waits in its lane. Without `is_owned` no worker has the lane, and nothing moves. `parked`: it was moved aside, and why.
+
+    `held`: the lane is `paused` or `halted`, and what is not in a call waits until somebody lets it go on.
+    """
 
     request: Place
     before: int
     before_is_exact: bool
     is_owned: bool
     parked: Entry | None = None
+    held: str = ""
 
     @property
     def place(self) -> int:
@@ -85,7 +91,7 @@ def standing(facts: Facts) -> Standing:
         return Terminal(facts.request, facts.reply, status, facts.reason, facts.dead_letter)
     if facts.request is None:
         return NotFound()
-    is_first = facts.before_is_exact and facts.before == 0 and facts.parked is None
+    is_first = facts.before_is_exact and facts.before == 0 and facts.parked is None and not facts.held
     if is_first and facts.is_owned and facts.is_near and facts.headway.position is not None:
         return Running(facts.request)
-    return Queued(facts.request, facts.before, facts.before_is_exact, facts.is_owned, facts.parked)
+    return Queued(facts.request, facts.before, facts.before_is_exact, facts.is_owned, facts.parked, facts.held)

@@ -45,6 +45,8 @@ YES, NO = True, False
         (Facts(REQUEST, MAP, YES, 0, parked=ENTRY), Queued(REQUEST, 0, YES, YES, ENTRY)),
         (Facts(REQUEST, Headway(11), NO, 2, parked=ENTRY), Queued(REQUEST, 2, YES, NO, ENTRY)),
         (Facts(REQUEST, MAP, YES, 0, reply=REPLY, status="ok", parked=ENTRY), Terminal(REQUEST, REPLY, "ok", None, None)),
+        # Nothing of a lane that is held is called, but for what was in a call before.
+        (Facts(REQUEST, Headway(10), YES, 0, held="paused"), Queued(REQUEST, 0, YES, YES, held="paused")),
         # The first of its key, behind thousands of other keys' that no worker has read yet.
         (Facts(REQUEST, Headway(5), YES, 0, is_near=False), Queued(REQUEST, 0, YES, YES)),
     ],

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.client import Submitter, stamp
+from dispatcher.client.lanes import Lanes, lane
 from dispatcher.client.standing import stands
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.standing import Queued, Terminal
@@ -103,6 +104,8 @@ def test_with_a_lane_for_each_key_a_place_counts_its_own_key_alone(settings: Set
         )
     for number, before in ((12, 1), (15, 2), (17, 2), (18, 3), (19, 0)):
         assert Queued((group.settings.topics.requests, 0, number), before, before_is_exact=True, is_owned=False) == shows(number)
+    Lanes(group.settings).pause(lane("doc:1"))
+    assert Queued((group.settings.topics.requests, 0, 19), 0, before_is_exact=True, is_owned=False, held="paused") == shows(19)
     for number in (0, 11, 13, 16):
         assert Terminal((group.settings.topics.requests, 0, number), None, None, None, None) == shows(number)
 
