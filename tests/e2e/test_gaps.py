@@ -82,11 +82,13 @@ def test_what_retention_removed_stops_its_partition_alone_or_is_passed(settings:
 def test_a_log_that_is_trimmed_under_a_partition_that_is_not_read(settings: SettingsFactory, tmp_path: Path) -> None:
     """A full lane reads nothing meanwhile: what it holds is executed, what was removed is lost and counted, what came later is executed."""
     with stage(settings, tmp_path, partitions=1, worker={"lane_buffer_max_records": 2, "on_gap": "continue"}) as set_up:
-        first = fill(set_up, 0, 1, path="/echo?latency_ms=4000")
+        first = fill(set_up, 0, 1)
+        set_up._upstream.signal(signal.SIGSTOP)
         running = set_up.worker().ready()
-        eventually(lambda: set_up.calls(id=first[0]), what="the call that holds the lane")
+        eventually(lambda: value(running, 'lane_inflight{partition="0"}') == 1, what="the call that holds the lane")
         many = fill(set_up, 0, MANY, prefix="many-", size=LARGE)
         operator.trim(set_up.settings, 0, 1 + MANY)
+        set_up._upstream.signal(signal.SIGCONT)
         last = fill(set_up, 0, 1, prefix="last-")
         replies = set_up.replies()
         eventually(lambda: last[0] in {header(record, "ce_causationid") for record in replies.read()}, what="it goes on")
