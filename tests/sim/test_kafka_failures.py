@@ -335,9 +335,9 @@ def test_another_tools_metadata_is_ignored(text: str) -> None:
     assert [] == world.run().findings
 
 
-def trimmed(on_gap: str, protocol: str) -> World:
+def trimmed(on_gap: str, protocol: str, **settings: Any) -> World:
     """Requests in two partitions, and one of them loses two before anybody has read them."""
-    world = World(staged(1, (*STEADY, Write(0.0, 0, "request", 0.0, 3)), workers=0, on_gap=on_gap, protocol=protocol))
+    world = World(staged(1, (*STEADY, Write(0.0, 0, "request", 0.0, 3)), workers=0, on_gap=on_gap, protocol=protocol, **settings))
     world.schedule.after(0.5, setattr, world.cluster.request_log(0), "start", 2)
     world.schedule.after(0.5, world.tell, Removed(0, 2))
     world.schedule.after(1.0, world.start, 0)
@@ -355,10 +355,12 @@ def test_records_that_retention_removed_stop_their_partition_and_are_not_skipped
     assert {"NothingLost: (0", "NothingStuck: partition 0: the position is 0"} == {finding.partition(",")[0] for finding in found}
 
 
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("ordering", ["partition", "key"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_where_it_may_a_worker_goes_on_behind_what_retention_removed(protocol: str) -> None:
+def test_where_it_may_a_worker_goes_on_behind_what_retention_removed(protocol: str, ordering: str, publishing: str) -> None:
     """G67: what is there is executed, and what was lost is counted."""
-    world = trimmed("continue", protocol)
+    world = trimmed("continue", protocol, ordering=ordering, publishing=publishing)
     assert [] == world.run().findings
     assert 1 == world.tally["gap_passed"]
 
