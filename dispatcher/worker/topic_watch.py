@@ -43,7 +43,7 @@ class TopicWatch:
         if found is None:
             return BrokerError(f"the request topic {name} was deleted", "`dispatcher topics init` makes it anew; start the worker then")
         if found.topic_id != self._begun.topic_id:
-            hint = "its positions begin anew: see `dispatcher topics check`, then start the worker again"
+            hint = "Kafka drops positions with their topic: run `dispatcher topics init`, then start the worker again"
             return BrokerError(f"the request topic {name} was made anew", hint)
         if found.partitions != self._begun.partitions:
             return grown(self._begun.partitions)

@@ -95,7 +95,7 @@ def test_every_reference_points_to_something() -> None:
 
 
 def test_every_topic_has_a_channel_with_its_partitions() -> None:
-    """The three topics that `topics init` makes; a fourth channel stands for topics that requests name, so it has no address."""
+    """The three topics that others write or read; a fourth channel stands for topics that requests name, so it has no address."""
     addresses = {channel["address"] for channel in DOCUMENT["channels"].values()}
     assert {"{prefix}.requests", "{prefix}.replies", "{prefix}.dlq", None} == addresses
     assert {12} == {channel["bindings"]["kafka"]["partitions"] for channel in DOCUMENT["channels"].values() if channel["address"]}
