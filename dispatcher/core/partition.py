@@ -273,6 +273,7 @@ class Partition:
     def close(self) -> None:
         """Start nothing more; calls in hand may end."""
         self.closed = True
+        self._coming.clear()
         for lane in self.lanes.values():
             lane.close()
         self.lanes = {key: lane for key, lane in self.lanes.items() if len(lane)}

@@ -27,7 +27,7 @@ from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
-from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
+from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Step, Wait
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
 from dispatcher.worker.letters import Fetch as FetchParked
@@ -96,8 +96,9 @@ class Engine:
         for owner, batch in records.items():
             partition = self._of(owner)
             if partition is not None:
+                known = partition.progress.reached
                 lanes = partition.accept(batch, now)
-                self._skip(partition, (record.offset for record in batch))
+                self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
                 self._tell_flow(partition)
                 for lane in lanes:
                     self._advance(partition, lane)
@@ -105,8 +106,12 @@ class Engine:
         for owner, end in ends.items():
             partition = self._of(owner)
             if partition is not None:
+                known = partition.progress.reached
                 self._publish_if(partition.reach_end(end, now))
-                self._admit(partition, end)
+                lanes = partition.admit(end)
+                self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+                for lane in lanes:
+                    self._advance(partition, lane)
 
     def stood(self, gaps: Mapping[int, Gap]) -> None:
         """These partitions, and no others of ours, stand at a gap: what was read before it is executed, and nothing behind it."""
@@ -196,7 +201,7 @@ class Engine:
                         for lane in list(partition.lanes.values()):
                             self._advance(partition, lane)
                     case Kind.REQUEST:
-                        self._skip(partition)
+                        self._skip(partition, [target.name])
                     case _:
                         pass
                 self._tend(partition)
@@ -209,7 +214,7 @@ class Engine:
         instant = self._clock.now()
         for outcome in partition.restore(entries, instant):
             self._publisher.put(outcome)
-        self._skip(partition)
+        self._skip(partition, self.desired.skips())
         for lane in list(partition.lanes.values()):
             self._advance(partition, lane)
         self._release(partition)
@@ -238,31 +243,40 @@ class Engine:
 
     def _advance(self, partition: Partition, lane: Lane, *, has_turn: bool = False) -> None:
         """Run a lane until it waits for something."""
-        end = self._clock.now().mono + TURN_S
-        while (instant := self._clock.now()).mono < end:
+        end = None
+        while True:
+            instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
-            match step:
-                case Settle(outcome):
-                    self._settle(partition, outcome, instant.mono)
-                    continue
-                case Start():
-                    self._start(partition, lane, step)
-                case Ready():
-                    self._stand_in_line(partition, lane, instant.mono)
-                case Wait(until, _):
-                    self._wait(partition, lane, until)
-                    self._tend(partition)
-                case Held():
-                    self._tend(partition)
-                case Fetch(entries):
-                    self._restorer.put(FetchParked(partition.owner, entries))
-                case Idle() | Closed():
-                    partition.retire(lane)
-                case _:
-                    pass
-            return
-        self._loop.call_soon(self._advance, partition, lane)
+            if isinstance(step, Ready):
+                self._stand_in_line(partition, lane, instant.mono)
+                return
+            if not isinstance(step, Settle):
+                self._turns.leave(partition, lane)
+                self._await(partition, lane, step)
+                return
+            self._settle(partition, step.outcome, instant.mono)
+            end = end or instant.mono + TURN_S
+            if instant.mono >= end:
+                self._loop.call_soon(self._advance, partition, lane)
+                return
+
+    def _await(self, partition: Partition, lane: Lane, step: Step) -> None:
+        """Begin what the lane waits for: its end comes back to `_advance`."""
+        match step:
+            case Start():
+                self._start(partition, lane, step)
+            case Wait(until, _):
+                self._wait(partition, lane, until)
+                self._tend(partition)
+            case Held():
+                self._tend(partition)
+            case Fetch(entries):
+                self._restorer.put(FetchParked(partition.owner, entries))
+            case Idle() | Closed():
+                partition.retire(lane)
+            case _:
+                pass
 
     def _is_open(self, partition: Partition, now: float) -> bool:
         """Whether calls of this partition may start at all."""
@@ -309,11 +323,6 @@ class Engine:
     def _publish_if(self, outcome: Outcome | None) -> None:
         if outcome is not None:
             self._publisher.put(outcome)
-
-    def _admit(self, partition: Partition, offset: int) -> None:
-        """The log has been read up to there: parked requests from below it may have their turn."""
-        for lane in partition.admit(offset):
-            self._advance(partition, lane)
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
         known = self._timers.get(lane)
@@ -376,28 +385,26 @@ class Engine:
 
     # --- what people want -----------------------------------------------------------------------------------------------------------
 
-    def _skip(self, partition: Partition, offsets: Iterable[int] | None = None) -> None:
-        """Do what people want ended in this partition: of these offsets, or all."""
-        wanted = tuple(self.desired.skips())
-        if not wanted or not partition.is_restored or partition.closed:
+    def _skip(self, partition: Partition, names: Iterable[str], among: range | None = None) -> None:
+        """End these requests, which people want ended: those of this partition that have been read, and whose offset is `among` these."""
+        if not partition.is_restored or partition.closed:
             return
-        among = None if offsets is None else frozenset(offsets)
-        for name in wanted:
+        for name in names:
             offset = self._decoder.offset_in(name, partition.owner.partition)
-            if offset is not None and offset < partition.progress.delivered and (among is None or offset in among):
-                self._skip_one(partition, name, offset)
+            command = self.desired.skip_of(name)
+            if command is not None and offset is not None and offset < partition.progress.reached and (among is None or offset in among):
+                reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
+                self._skip_one(partition, name, offset, reason)
 
-    def _skip_one(self, partition: Partition, name: str, offset: int) -> None:
+    def _skip_one(self, partition: Partition, name: str, offset: int, reason: str) -> None:
         instant = self._clock.now()
         lane = next((lane for lane in partition.lanes.values() if lane.holds(offset)), None)
-        command = self.desired.skip_of(name)
-        if lane is None or command is None:
+        if lane is None:
             if partition.progress.is_settled(offset):
                 # It has ended, one way or the other: nothing is left to be wanted.
                 ended = tombstone(request_target(name), self._decoder.settings.topics.control)
                 self._publisher.put(partition.end(ended, instant.mono))
             return
-        reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
         match lane.skip(offset, reason, instant):
             case Outcome() as outcome:
                 self._settle(partition, outcome, instant.mono)

@@ -51,8 +51,17 @@ class Turns:
         if aside or partition.calls >= self._partition_slots:
             self._line.pop(lane, None)
             self._aside.setdefault(partition, OrderedDict()).setdefault(lane)
-        else:
-            self._line.setdefault(lane, partition)
+        elif lane not in self._line:
+            self.leave(partition, lane)
+            self._line[lane] = partition
+
+    def leave(self, partition: Partition, lane: Lane) -> None:
+        """Its next step is no call: a turn that it had no use for would be another one's."""
+        self._line.pop(lane, None)
+        if (aside := self._aside.get(partition)) is not None:
+            aside.pop(lane, None)
+            if not aside:
+                del self._aside[partition]
 
     def release(self, partition: Partition, may_start: Callable[[Lane], bool]) -> None:
         """Bring lanes of a partition back into the line: as many as it has slots for, of those that may start as far as it knows."""
@@ -62,7 +71,7 @@ class Turns:
         free = max(0, self._partition_slots - partition.calls)
         for lane in list(islice(filter(may_start, aside), free)):
             del aside[lane]
-            self._line.setdefault(lane, partition)
+            self._line[lane] = partition
         if not aside:
             del self._aside[partition]
 

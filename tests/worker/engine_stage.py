@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Began, Fetch, Restore
 from tests.core.aside import Aside
 from tests.specimens import REPLY_TOPICS, TOPIC_ID, answer, record, settings
+from tests.waiting import eventually_async
 
 LETTER = TypeVar("LETTER")
 CONTROL = "dispatcher.control"
@@ -160,6 +161,15 @@ class Stage:
             done += self._restore() if restore else 0
             if not done:
                 return
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Play on until this has come true."""
+
+        async def played() -> bool:
+            await self.play()
+            return condition()
+
+        await eventually_async(played)  # type: ignore[arg-type] # mypy finds no T for a coroutine
 
     def _publish(self) -> int:
         outcomes = []
