@@ -223,8 +223,8 @@ def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
     def to_the_end(self: Lane, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
         head = self._head
         verdict = answered(self, result, instant, chance)
-        if isinstance(verdict, Retry) and head is not None and self._front:
-            self._front.append(head.waiting)
+        if isinstance(verdict, Retry) and head is not None and self._queue.front:
+            self._queue.front.append(head.waiting)
             self._head = None
         return verdict
 
