@@ -31,7 +31,7 @@ class Metrics:
         self.call_duration = histogram("call_duration_seconds", "One call, from start to answer", _CALL_BUCKETS, "upstream", "outcome")
         self.queue_wait = histogram("queue_wait_seconds", "From arrival in this worker to the first call", _WAIT_BUCKETS)
         self.lag = gauge("lane_lag_records", "End of the log less committed position", "partition")
-        self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that has not ended", "partition")
+        self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that is not published", "partition")
         self.inflight = gauge("lane_inflight", "Open calls", "partition")
         self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining, 4 stands at a gap", "partition")
         self.parked = gauge("parked_records", "Requests in the parked topic, or on their way there or back", "partition")

@@ -92,6 +92,11 @@ class Partition:
         return self.closed and not self._unpublished and not any(len(lane) for lane in self.lanes.values())
 
     @property
+    def unpublished_since(self) -> float | None:
+        """Since when the oldest outcome waits to be published, monotonic seconds; None where none does."""
+        return next((since for _, since in self._unpublished.values()), None)
+
+    @property
     def is_pressed(self) -> bool:
         """Whether room has to be made: memory, the commit's map, or the distance from the mark near their bound."""
         room, progress = self._room, self.progress
@@ -114,8 +119,8 @@ class Partition:
         """
         if self._unpublished_bytes >= self._room.size_bytes:
             return True
-        oldest = next(iter(self._unpublished.values()), None)
-        return oldest is not None and now - oldest[1] >= self._room.unpublished_s
+        since = self.unpublished_since
+        return since is not None and now - since >= self._room.unpublished_s
 
     def may_start(self, lane: Lane) -> bool:
         """Whether what this lane would settle next fits into a commit."""

@@ -118,8 +118,10 @@ class WorkerObserver:
         """The once-a-second look at a partition."""
         label, progress = str(partition.owner.partition), partition.progress
         arrivals = [arrived for lane in partition.lanes.values() if (arrived := lane.oldest_arrival) is not None]
+        # What has ended and cannot be published holds up readers as what has not ended does.
+        ages = arrivals if partition.unpublished_since is None else [*arrivals, partition.unpublished_since]
         self._metrics.lag.labels(label).set(max(0, end - progress.acknowledged))
-        self._metrics.oldest.labels(label).set(now - min(arrivals) if arrivals else 0)
+        self._metrics.oldest.labels(label).set(now - min(ages) if ages else 0)
         self._metrics.inflight.labels(label).set(partition.calls)
         self._metrics.parked.labels(label).set(partition.parked)
         self._metrics.map_ranges.labels(label).set(progress.ranges)

@@ -117,3 +117,46 @@ def test_without_a_member_id_there_is_no_group_to_speak_for(consumer: Consumer) 
     source = Source(consumer, TOPIC, incremental=True)
     assert not source.member_id()
     assert source.group() is None
+
+
+class Broken:
+    """Duties of which one raises, and what was asked of them."""
+
+    def __init__(self, source: Source, bug: str) -> None:
+        self.asked: list[str] = []
+        self._source = source
+        self._bug = bug
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        self._note("assigned")
+        self._source.assign(dict.fromkeys(partitions, 0))
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        self._note("revoked")
+        self._source.unassign(partitions)
+
+    def on_lost(self, partitions: list[int]) -> None:
+        self._note("lost")
+        self._source.unassign(partitions)
+
+    def _note(self, event: str) -> None:
+        self.asked.append(event)
+        if event == self._bug:
+            raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("bug", ["assigned", "revoked"])
+def test_a_duty_that_raises_is_heard_by_whoever_polls(consumer: Consumer, bug: str) -> None:
+    """It comes out of the call in which it was made, as it is: neither swallowed, so that a partition stands for ever, nor a crash."""
+    source = Source(consumer, TOPIC, incremental=True)
+    duties = Broken(source, bug)
+    source.subscribe(duties)
+
+    def live() -> None:
+        while not duties.asked:
+            source.poll(0.1)
+        source.close()
+
+    with pytest.raises(ZeroDivisionError):
+        live()
+    assert bug == duties.asked[-1]
