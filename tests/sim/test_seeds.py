@@ -13,7 +13,7 @@ from dispatcher.worker import exactly_once
 from dispatcher.worker.exactly_once import ExactlyOnce
 from dispatcher.worker.ready import Ready
 from tests.sim.__main__ import told
-from tests.sim.plan import FAULTS, Write, draw, staged
+from tests.sim.plan import FAULTS, ORDERS, Write, draw, staged
 from tests.sim.seeds import TEST_RUN, Failure, first_seed, run_seeds
 from tests.sim.shrink import shrink
 from tests.sim.world import World, run
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 RARE = (
     *("lost", "drain_expired", "died", "positions_unsettled", "epoch_refused", "bug"),
     *("transaction_failed", "send_offsets_failed", "commit_failed", "abort_failed", "open_failed", "produce_failed"),
+    *("parked", "halted", "map_full", "gap_passed", "restorer_failed", *ORDERS),
 )
 
 

@@ -29,7 +29,7 @@ from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
 from tests.sim.operator import Operator
-from tests.sim.plan import Fault, Plan, Write, keys_of
+from tests.sim.plan import Fault, Order, Plan, Write, keys_of
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
 
@@ -128,7 +128,7 @@ class World:
         for fault in plan.faults:
             schedule.after(fault.at, self._happen, fault)
         for order in plan.orders:
-            schedule.after(order.at, self.operator.give, order)
+            schedule.after(order.at, self._order, order)
         ends = [one.at + one.seconds for some in (plan.writes, plan.faults, plan.orders) for one in some]
         schedule.run(max([*plan.starts, *ends]))
         self._end_faults()
@@ -209,6 +209,12 @@ class World:
             self._halting.add((log.partition, log.end))
         value = VALUES.get(write.kind, VALUES["request"])
         return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
+
+    def _order(self, order: Order) -> None:
+        self.tally[order.kind] += 1
+        if self.trace is not None:
+            self.trace.append(f"{self.schedule.now:9.3f} {order}")
+        self.operator.give(order)
 
     def _happen(self, fault: Fault) -> None:
         self.tally[fault.kind] += 1
