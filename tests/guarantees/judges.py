@@ -425,7 +425,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
     return [
         Order(by_key=by_key, resends_allowed=is_weaker),
         OneAtATime(by_key=by_key),
-        HeldStartsNothing(),
+        HeldStartsNothing(repeats_allowed=is_weaker),
         NothingLost(),
         OneOutcome(repeats_allowed=is_weaker),
         CommitAfterAcknowledgement(),

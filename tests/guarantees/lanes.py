@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from dispatcher.sample_upstream.history import LaneHistory
-from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event, Halted, Held, Lost, Released, ReplyVisible, Submitted
+from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event, Halted, Held, Lost, Released, Removed, ReplyVisible, Submitted
 
 Lane = tuple[int, str]
 
@@ -22,7 +22,7 @@ class Order:
     """Calls of a lane start in log order, retries included; replies of calls stand in their topic in that order.
 
     A new epoch may begin again at a committed position; what the lost worker of an older epoch still starts has to be in order among
-    itself. What somebody has skipped needs no further start.
+    itself. What somebody has skipped, or what was answered without a call, needs no further start; nor does what retention has removed.
 
     >>> def starts(*offsets):
     ...     order, epoch, last = Order(), 1, 0
@@ -75,6 +75,7 @@ class Order:
         self._resends_allowed = resends_allowed
         self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
         self._skipped: set[tuple[int, int]] = set()
+        self._removed: dict[int, int] = {}
         self._keys: dict[tuple[int, int], str] = {}
         self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
 
@@ -85,7 +86,9 @@ class Order:
                 self._keys[partition, offset] = key
             case CallStarted():
                 self._starts[event.partition, event.key if self._by_key else ""].append(event)
-            case ReplyVisible(partition, offset, skipped=True):
+            case Removed(partition, before):
+                self._removed[partition] = before
+            case ReplyVisible(partition, offset, skipped=True) | ReplyVisible(partition, offset, called=False):
                 # Its reply may overtake those of calls.
                 self._skipped.add((partition, offset))
             case ReplyVisible(partition, offset, (reply_partition, place), called=True):
@@ -122,8 +125,9 @@ class Order:
         yield from (f"offset {offset} of an earlier epoch was never started again" for offset in history.owed)
 
     def _forgive(self, history: LaneHistory, partition: int) -> None:
-        """What has been skipped is not owed."""
-        history.owed = deque(offset for offset in history.owed if (partition, offset) not in self._skipped)
+        """What has been skipped, or removed, is not owed."""
+        start = self._removed.get(partition, 0)
+        history.owed = deque(offset for offset in history.owed if offset >= start and (partition, offset) not in self._skipped)
 
     def _misplaced(self) -> Iterator[str]:
         for (lane, _), replied in sorted(self._replied.items()):
@@ -204,7 +208,7 @@ class HeldStartsNothing:
     """Whoever has read that a key or a partition is held starts no call of it, retries included, until it has read that it may.
 
     And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
-    resumed it since.
+    resumed it since. `repeats_allowed`: at least once, where several epochs have called it, it is not known which of them it halted.
 
     >>> judge = HeldStartsNothing()
     >>> calls = [CallStarted(call, 0, 5, 1, worker, key="a") for call, worker in enumerate("vw")]
@@ -226,7 +230,8 @@ class HeldStartsNothing:
     (['offset 7 of partition 0 was called although offset 5 had halted key a'], [])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeats_allowed: bool = False) -> None:
+        self._repeats_allowed = repeats_allowed
         self._held: set[tuple[str, str]] = set()  # (worker, target)
         self._keys: dict[str, list[CallStarted | Released | Halted]] = defaultdict(list)  # what happened to a key, in order
         self._found: list[str] = []
@@ -254,7 +259,7 @@ class HeldStartsNothing:
             f"offset {offset} of partition {halt.partition} was called although offset {halt.offset} had halted key {key}"
             for key, happened in sorted(self._keys.items())
             for at, halt in enumerate(happened)
-            if isinstance(halt, Halted)
+            if isinstance(halt, Halted) and not (self._repeats_allowed and _is_repeated(happened, halt.offset))
             for offset in _behind(happened, at, halt.offset)
         ]
 
@@ -275,3 +280,7 @@ def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: i
             return
         if isinstance(one, CallStarted) and one.offset > halting and one.epoch >= epoch:
             yield one.offset
+
+
+def _is_repeated(happened: list[CallStarted | Released | Halted], offset: int) -> bool:
+    return len({one.epoch for one in happened if isinstance(one, CallStarted) and one.offset == offset}) > 1
