@@ -237,7 +237,7 @@ class Lane:
         self._calling = False
         self.last_s = instant.mono - self._began
         waiting = head.waiting
-        verdict = judge(result, waiting.tries, self._patience(head.request), instant.mono, chance)
+        verdict = judge(result, waiting.tries, self._patience(head.request), instant, chance)
         skipped = self._skipped.pop(waiting.record.offset, None)
         if isinstance(verdict, Retry):
             waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why

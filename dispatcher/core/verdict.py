@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dispatcher.core.backoff import delay_s
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.core.hints import retry_after_s
+from dispatcher.core.instant import Instant
 from dispatcher.core.status import Reason, Status
 
 # A callee that says "come back in 0 s" is not called in a hot loop.
@@ -62,22 +63,22 @@ class Dead:
 Verdict = Settled | Retry | Dead
 
 
-def judge(result: CallResult, tries: Tries, patience: Patience, now: float, chance: float) -> Verdict:
+def judge(result: CallResult, tries: Tries, patience: Patience, now: Instant, chance: float) -> Verdict:
     """What `result`, the answer to call number `tries.calls`, means for the request.
 
-    `now` is monotonic seconds, `chance` uniform in [0, 1) for the jitter. Rules: 429 and 503 with `Retry-After` wait as told and
+    `chance` is uniform in [0, 1), for the jitter. Rules: 429 and 503 with `Retry-After` wait as told and
     spend no attempt; 408, 429, 5xx, and calls that were not answered spend one; every other answer is final. What our own side
     refused to send is given up at once: no repetition heals it.
     """
     if isinstance(result, Answered):
-        told = retry_after_s(result.headers) if result.status in {429, 503} else None
+        told = retry_after_s(result.headers, now.wall) if result.status in {429, 503} else None
         if told is not None:
-            return _wait(told, tries, patience, now)
+            return _wait(told, tries, patience, now.mono)
         if not _is_retryable(result.status):
             return Settled(Status.OK if 200 <= result.status < 300 else Status.ERROR)
     if isinstance(result, NotSent) and result.kind in REFUSED_KINDS:
         return Dead(Reason.FORBIDDEN, describe(result))
-    return _spend(result, tries, patience, now, chance)
+    return _spend(result, tries, patience, now.mono, chance)
 
 
 def _is_retryable(status: int) -> bool:

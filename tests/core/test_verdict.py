@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.instant import Instant
 from dispatcher.core.status import Reason, Status
 from dispatcher.core.verdict import HINT_MIN_S, Dead, Patience, Retry, Settled, Tries, Verdict, describe, judge, kind_of
 
 PATIENCE = Patience(attempts_max=3, backoff_base_s=1, backoff_max_s=30, wait_max_s=600)
-NOW = 1000.0
+NOW, WALL = 1000.0, 1795952211.0  # the latter: Sun, 29 Nov 2026 11:36:51 GMT
 FIRST = Tries(calls=1)
 SECOND = Tries(calls=2, failures=1)
 LAST = Tries(calls=3, failures=2)
@@ -27,7 +28,7 @@ def answered(status: int, *told: str) -> Answered:
 
 def judged(result: CallResult, tries: Tries = FIRST, chance: float = 0.5) -> Verdict:
     """The verdict with the test's patience, at the test's time."""
-    return judge(result, tries, PATIENCE, NOW, chance)
+    return judge(result, tries, PATIENCE, Instant(NOW, WALL), chance)
 
 
 def backoff(wait_s: float, tries: Tries = FIRST) -> Retry:
@@ -53,6 +54,8 @@ RESULTS: list[tuple[CallResult, Verdict]] = [
     (answered(429, "0.01"), hinted(HINT_MIN_S)),
     (answered(429, "600"), hinted(600)),
     (answered(429, "5", "7"), hinted(7)),
+    (answered(503, "Sun, 29 Nov 2026 11:37:11 GMT"), hinted(20)),
+    (answered(429, "Sun, 29 Nov 2026 11:36:51 GMT"), hinted(HINT_MIN_S)),
     (answered(500, "20"), backoff(0.5)),
     (answered(529, "20"), backoff(0.5)),
     (answered(200, "20"), OK),
@@ -61,7 +64,6 @@ RESULTS: list[tuple[CallResult, Verdict]] = [
     # A hint that is none spends an attempt.
     (answered(429, "soon"), backoff(0.5)),
     (answered(429, "-1"), backoff(0.5)),
-    (answered(503, "Sun, 29 Nov 2026 11:37:11 GMT"), backoff(0.5)),
     (answered(503, "inf"), backoff(0.5)),
     # Calls that were not answered spend one, whether sent or not.
     (NotSent("connect", "refused"), backoff(0.5)),
@@ -112,16 +114,16 @@ def test_a_failure_between_hints_gives_no_new_patience() -> None:
     """Hint, failure, hint: the bound runs from the first hint; else attempts multiply it."""
     first = judged(answered(429, "400"))
     assert isinstance(first, Retry)
-    failed = judge(answered(500), first.tries, PATIENCE, NOW + 401, 0.5)
+    failed = judge(answered(500), first.tries, PATIENCE, Instant(NOW + 401, WALL), 0.5)
     assert isinstance(failed, Retry)
-    assert isinstance(judge(answered(429, "400"), failed.tries, PATIENCE, NOW + 403, 0.5), Dead)
+    assert isinstance(judge(answered(429, "400"), failed.tries, PATIENCE, Instant(NOW + 403, WALL), 0.5), Dead)
 
 
 def test_one_attempt_means_one_call() -> None:
     """With `attempts_max` 1 the first failure is the last; a hint is still obeyed."""
     once = replace(PATIENCE, attempts_max=1)
-    assert isinstance(judge(answered(500), FIRST, once, NOW, 0.5), Dead)
-    assert isinstance(judge(answered(429, "1"), FIRST, once, NOW, 0.5), Retry)
+    assert isinstance(judge(answered(500), FIRST, once, Instant(NOW, WALL), 0.5), Dead)
+    assert isinstance(judge(answered(429, "1"), FIRST, once, Instant(NOW, WALL), 0.5), Retry)
 
 
 @pytest.mark.parametrize("budget", [1, 3, 4, 100])
@@ -132,7 +134,7 @@ def test_a_budget_is_the_exact_number_of_calls(budget: int) -> None:
     while isinstance(verdict, Retry):
         calls += 1
         tries = replace(verdict.tries, calls=verdict.tries.calls + 1)
-        verdict = judge(answered(429), tries, replace(PATIENCE, attempts_max=budget), verdict.at, 0.5)
+        verdict = judge(answered(429), tries, replace(PATIENCE, attempts_max=budget), Instant(verdict.at, WALL), 0.5)
     assert budget == calls
     assert isinstance(verdict, Dead)
 
@@ -165,7 +167,7 @@ def test_any_row_of_answers_is_bounded(patience: Patience, calls: list[tuple[Cal
     for result, took_s, chance in calls:
         now += took_s
         tries = replace(tries, calls=tries.calls + 1)
-        verdict = judge(result, tries, patience, now, chance)
+        verdict = judge(result, tries, patience, Instant(now, WALL), chance)
         if not isinstance(verdict, Retry):
             return
         assert verdict.tries.calls == tries.calls
