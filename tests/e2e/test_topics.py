@@ -115,7 +115,7 @@ def test_a_first_start_is_the_first_record_that_is_left(settings: SettingsFactor
 
 
 def test_positions_that_are_not_in_the_log_are_shown(settings: SettingsFactory, prefix: str) -> None:
-    """A worker ends on them and sends its reader here: retention took records that never ran, or a tool went beyond the end."""
+    """Their partitions will stand: retention took records that never ran, or a tool went beyond the end."""
     made = without_starts(settings, f"{prefix}-out")
     fill(made, 10)
     commit(made, {0: 3, 1: 0, 2: 11})
