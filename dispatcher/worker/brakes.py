@@ -20,9 +20,9 @@ from dispatcher.settings import MIB
 # A pause waits for no more than this: four fetches of one partition (`max.partition.fetch.bytes`). Where others' records are so many that
 # a poll never takes all that is there, memory counts for more than what is fetched twice.
 OVERSHOOT_MAX_BYTES = 8 * MIB
-# The client has sent its next fetch by the time that somebody finds a partition full. The answer takes some milliseconds; where a broker
-# is farther away, it is thrown away. Nobody starves meanwhile: partitions live on their buffers.
-HOLD_S = 0.02
+# The client has sent its next fetch by the time that somebody finds a partition full. The answer takes some milliseconds; one that takes
+# longer than this is thrown away. Nobody starves meanwhile: partitions live on their buffers.
+HOLD_S = 0.05
 # After so long there is a poll although the engine has not taken the last one's records, since a poll is what answers a rebalance.
 TAKEN_S = 1.0
 # How long at once there is no poll; a word of the engine ends it.

@@ -162,8 +162,10 @@ class Stage:
         upstreams = {"sample": sample} | sections.pop("upstreams", {})
         self.settings = factory(upstreams=upstreams, **sections)
 
-    def worker(self, *, fault: tuple[str, int] | None = None, broker: str | None = None, **settings: Any) -> Worker:
+    def worker(self, *, fault: tuple[str, int] | None = None, counted: bool = False, broker: str | None = None, **settings: Any) -> Worker:
         """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction.
+
+        One that is `counted` tells how much its consumer has received (events `received`).
 
         `broker` is an address to use in place of the stage's.
         """
@@ -174,6 +176,8 @@ class Stage:
         program = ["-m", "dispatcher", "--config", str(config), "worker"]
         if fault is not None:
             program = ["-m", "tests.e2e.faulty", fault[0], str(fault[1]), str(config)]
+        elif counted:
+            program = ["-m", "tests.e2e.counted", str(config)]
         worker = Worker(name, program, self.folder)
         self._children.append(worker)
         return worker
