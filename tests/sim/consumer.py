@@ -195,7 +195,7 @@ class Consumer:
             raise KafkaException(next(iter(refused.values())))
         return [Part(n, position, refused.get(n)) for n, (position, _) in to.items()]
 
-    def get_watermark_offsets(self, part: TopicPartition, *, cached: bool, timeout: float = 0.0) -> tuple[int, int]:
+    def get_watermark_offsets(self, part: TopicPartition, *, cached: bool = False, timeout: float = 0.0) -> tuple[int, int]:
         """Where the log begins and ends, as it was seen last, or as the broker says now."""
         if cached:
             return self._fetcher.edges(part.partition)

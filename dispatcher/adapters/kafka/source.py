@@ -13,6 +13,7 @@ from typing import Protocol
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka.clients import LOG
+from dispatcher.adapters.kafka.offsets import watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
@@ -234,12 +235,9 @@ class Source:
     def edges(self, partition: int, timeout_s: float) -> tuple[int, int]:
         """Ask where the log of a partition begins and ends. Raises Unsettled where its leader does not say in time."""
         try:
-            found = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=timeout_s, cached=False)
+            return watermarks(self._consumer, (self._topic, partition), timeout_s)
         except KafkaException as failure:
             raise Unsettled(failure.args[0].str()) from None
-        if found is None:
-            raise Unsettled("no answer in time")
-        return found
 
     def group(self) -> object:
         """This member's group metadata, to be sent with transactional offsets; None while it is no member.
