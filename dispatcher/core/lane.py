@@ -129,7 +129,7 @@ class Lane:
         """Why it stands, for people, and until when (monotonic seconds; None: nobody knows): empty where nothing keeps it."""
         if self._calling:
             return "calling", None
-        key = self.key if self.first is None else self.first.key
+        key = self._queue.first_key(self.key) if self._head is None else self._head.request.record.key
         if held := self._why_held(key):
             return held, None
         queue = self._queue

@@ -58,8 +58,19 @@ class LaneQueue:
     @property
     def first_offset(self) -> int | None:
         """Where the first of all stands in the log."""
-        first = next(chain(self.front, self.awaited, self.parked, self.back), None)
+        first = self._first
         return None if first is None else _offset_of(first)
+
+    def first_key(self, default: bytes | None) -> bytes | None:
+        """The key of the first of all; `default` where there is none."""
+        first = self._first
+        if first is None:
+            return default
+        return first.record.key if isinstance(first, Waiting) else first.key
+
+    @property
+    def _first(self) -> Waiting | Entry | None:
+        return next(chain(self.front, self.awaited, self.parked, self.back), None)
 
     def waiting(self) -> Iterator[Waiting]:
         """What is in memory."""

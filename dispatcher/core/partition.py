@@ -101,10 +101,12 @@ class Partition:
         """Whether room has to be made: memory, the commit's map, or the distance from the mark near their bound."""
         room, progress = self._room, self.progress
         return self._by_key and (
-            self.limit.is_half_full(self.held)
-            or progress.ranges * 2 >= room.ranges
-            or progress.delivered - progress.planned >= room.distance
+            self.limit.is_half_full(self.held) or self._is_map_pressed or progress.delivered - progress.planned >= room.distance
         )
+
+    @property
+    def _is_map_pressed(self) -> bool:
+        return self.progress.ranges * 2 >= self._room.ranges
 
     @property
     def is_map_full(self) -> bool:
@@ -248,23 +250,33 @@ class Partition:
         return None if lane is None else lane.placed(record.offset, outcome.place)
 
     def park(self, instant: Instant) -> list[Outcome]:
-        """Make room: move what waits long, and the queues of lanes that hold most, out of memory. The outcomes are settled already."""
+        """Make room: move what waits long, and queues that will take long, out of memory. The outcomes are settled already.
+
+        Queues go where one is a good part of all that is held; and the longest first while the map is half full, as each of their records
+        may be a gap of its own: many slow keys, none of them large, would stop all others.
+        """
         outcomes: list[Outcome] = []
         room = self._room
+        slow = []
         for lane in list(self.lanes.values()):
-            if self.parked >= room.parked:
-                break
             if lane.is_waiting_long(instant, room.park_s):
-                keep = 0
-            elif len(lane) * room.queue_share >= self.limit.records and lane.queue_s(instant.mono) >= room.queue_s:
-                keep = KEEP
-            else:
-                continue
-            moved, released = lane.park(keep, room.parked_max_bytes - OVERHEAD_MAX_BYTES, instant)
-            outcomes += [self.settle(outcome, instant.mono) for outcome in moved]
-            for record in released:
-                self._release(record)
+                outcomes += self._park(lane, 0, instant)
+            elif len(lane) > 2 and lane.queue_s(instant.mono) >= room.queue_s:
+                slow.append(lane)
+        for lane in sorted(slow, key=len, reverse=True):
+            if len(lane) * room.queue_share >= self.limit.records:
+                outcomes += self._park(lane, KEEP, instant)
+            if self._is_map_pressed:
+                outcomes += self._park(lane, 1, instant)
         return outcomes
+
+    def _park(self, lane: Lane, keep: int, instant: Instant) -> list[Outcome]:
+        if self.parked >= self._room.parked:
+            return []
+        moved, released = lane.park(keep, self._room.parked_max_bytes - OVERHEAD_MAX_BYTES, instant)
+        for record in released:
+            self._release(record)
+        return [self.settle(outcome, instant.mono) for outcome in moved]
 
     def flow(self) -> Flow | None:
         """Whether the source should stop or go on; None where nothing changes."""
