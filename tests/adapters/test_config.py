@@ -296,7 +296,6 @@ def test_secrets_from_files_by_variable(given: Given, tmp_path: Path) -> None:
         ('[upstreams."a b"]\nbase_url = "http://x"\n', "each name under upstreams must be an alias"),
         ("[credentials.a]\n", "credentials.a: needs exactly one of value"),
         ("[worker]\ndrain_s = 400\n", "worker: drain_s (400)"),
-        ('[worker]\nordering = "key"\n', "not built yet"),
         ('[kafka.properties]\n"sasl.password" = "x"\n', "kafka.properties (from"),
     ],
 )
