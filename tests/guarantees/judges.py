@@ -103,7 +103,7 @@ class OneOutcome:
     """One terminal reply (and one letter) per request.
 
     `repeats_allowed`: at least once, where each crash, loss, or answer that the cluster owes may cost one copy more of what its worker
-    called; of what nobody called, since then it is not known whose it was.
+    called; of what was answered without a call, since then it is not known whose it was.
 
     >>> def doubled(worker, **how):
     ...     judge = OneOutcome(**how)
@@ -126,13 +126,16 @@ class OneOutcome:
         self._repeats_allowed = repeats_allowed
         self._disturbed: Counter[str] = Counter()  # worker -> what has happened to it that allows repeats
         self._callers: dict[Position, set[str]] = defaultdict(set)
+        self._uncalled: set[Position] = set()  # answered without a call, by whoever it was
         self._copies: Counter[tuple[str, Position]] = Counter()
         self._found: dict[tuple[str, Position], str] = {}
 
     def see(self, event: Event) -> None:
         """Take in replies and letters."""
         match event:
-            case ReplyVisible(partition, offset):
+            case ReplyVisible(partition, offset, called=called):
+                if not called:
+                    self._uncalled.add((partition, offset))
                 self._count("replies", (partition, offset))
             case LetterVisible(partition, offset):
                 self._count("letters", (partition, offset))
@@ -154,8 +157,8 @@ class OneOutcome:
             self._found[what, position] = f"{position} has {count} {what}"
 
     def _excused(self, position: Position) -> int:
-        callers = self._callers.get(position) or self._disturbed.keys()
-        return sum(self._disturbed[worker] for worker in callers)
+        known = set() if position in self._uncalled else self._callers.get(position, set())
+        return sum(self._disturbed[worker] for worker in known or self._disturbed)
 
 
 class CommitAfterAcknowledgement:
@@ -324,6 +327,8 @@ class NothingAgain:
 class NothingLeft:
     """In the end no request is still parked that has its reply, and none is still to be skipped.
 
+    `repeats_allowed`: at least once, what a lost worker had parked may come when its successor has answered it: the next owner ends it.
+
     >>> judge = NothingLeft()
     >>> for event in (Parked(0, 1), Parked(0, 2), ReplyVisible(0, 1), Unparked(0, 1), ReplyVisible(0, 2), Parked(0, 3)):
     ...     judge.see(event)
@@ -333,7 +338,8 @@ class NothingLeft:
     ['(0, 2) is still parked, and has its reply', 'request:r/0/8@topic-id is still to be skipped']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, repeats_allowed: bool = False) -> None:
+        self._repeats_allowed = repeats_allowed
         self._parked: set[Position] = set()
         self._replied: set[Position] = set()
         self._skips: set[str] = set()
@@ -345,7 +351,7 @@ class NothingLeft:
                 self._skips.add(target)
             case Released(target, ""):
                 self._skips.discard(target)
-            case Parked(partition, offset):
+            case Parked(partition, offset) if not (self._repeats_allowed and (partition, offset) in self._replied):
                 self._parked.add((partition, offset))
             case Unparked(partition, offset):
                 self._parked.discard((partition, offset))
@@ -430,7 +436,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         OneOutcome(repeats_allowed=is_weaker),
         CommitAfterAcknowledgement(),
         NothingAgain(),
-        NothingLeft(),
+        NothingLeft(repeats_allowed=is_weaker),
         NothingStuck(handover_max_s=handover_max_s),
     ]
 

@@ -9,7 +9,20 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from dispatcher.sample_upstream.history import LaneHistory
-from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event, Halted, Held, Lost, Released, Removed, ReplyVisible, Submitted
+from tests.guarantees.events import (
+    CallEnded,
+    CallStarted,
+    Crashed,
+    Event,
+    Halted,
+    Held,
+    Lost,
+    Parked,
+    Released,
+    Removed,
+    ReplyVisible,
+    Submitted,
+)
 
 Lane = tuple[int, str]
 
@@ -55,7 +68,8 @@ class Order:
     >>> one_epoch("a", "b", "b", by_key=True)
     ['partition 0, key b: offset 2 started after offset 3 in epoch 1']
 
-    `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told.
+    `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told. And
+    what a lost worker had parked may come to stand there when its successor has answered it already: it is called once more.
 
     >>> def replies(*offsets, **how):
     ...     order = Order(**how)
@@ -75,27 +89,38 @@ class Order:
         self._resends_allowed = resends_allowed
         self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
         self._skipped: set[tuple[int, int]] = set()
+        self._answered: set[tuple[int, int]] = set()
+        self._late: set[tuple[int, int]] = set()
         self._removed: dict[int, int] = {}
         self._keys: dict[tuple[int, int], str] = {}
         self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
 
     def see(self, event: Event) -> None:
         """Take in requests, starts and replies."""
+        if isinstance(event, ReplyVisible):
+            self._reply(event)
         match event:
             case Submitted(partition, offset, key) if self._by_key:
                 self._keys[partition, offset] = key
-            case CallStarted():
-                self._starts[event.partition, event.key if self._by_key else ""].append(event)
+            case CallStarted(partition=partition, offset=offset) if (partition, offset) not in self._late:
+                self._starts[partition, event.key if self._by_key else ""].append(event)
+            case Parked(partition, offset) if self._resends_allowed and (partition, offset) in self._answered:
+                self._late.add((partition, offset))
             case Removed(partition, before):
                 self._removed[partition] = before
-            case ReplyVisible(partition, offset, skipped=True) | ReplyVisible(partition, offset, called=False):
-                # Its reply may overtake those of calls.
-                self._skipped.add((partition, offset))
-            case ReplyVisible(partition, offset, (reply_partition, place), called=True):
-                lane = partition, self._keys.get((partition, offset), "")
-                self._replied[lane, reply_partition].append((place, offset))
             case _:
                 pass
+
+    def _reply(self, event: ReplyVisible) -> None:
+        position = event.partition, event.offset
+        self._answered.add(position)
+        if event.skipped or not event.called:
+            # It may overtake those of calls.
+            self._skipped.add(position)
+        else:
+            lane = event.partition, self._keys.get(position, "")
+            reply_partition, place = event.place
+            self._replied[lane, reply_partition].append((place, event.offset))
 
     def findings(self) -> list[str]:
         """Say what overtook what, and what a new owner went back over and never did."""

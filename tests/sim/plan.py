@@ -164,6 +164,7 @@ def _by_key(chance: Random, fixed: dict[str, Any]) -> dict[str, Any]:
         "ordering": "key",
         "partition_inflight_max": chance.choice((1, 2, 1000)),
         "lane_buffer_max_records": chance.choice((2, 5, 12, 4000)),
+        "buffer_max_records": chance.choice((8, 100_000)),
         "parked_max_records": chance.choice((2, 100_000)),
         "halted_max_records": chance.choice((1, 3, 1000)),
         "on_gap": chance.choice(("stop", "continue")),
