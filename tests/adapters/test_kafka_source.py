@@ -52,6 +52,25 @@ def test_a_partition_that_was_given_away_paused_is_read_when_it_comes_back(consu
     assert 0 == _first_offset(source)
 
 
+def test_a_partition_that_is_paused_and_resumed_is_read_on_where_it_stood(consumer: Consumer) -> None:
+    """Before the first fetch, at once, with records fetched ahead, and after a while: each record comes once, in order.
+
+    A fetcher that has nothing else to do looks for resumed partitions once a second; this one is at it again at once.
+    """
+    source = Source(consumer, TOPIC, incremental=True)
+    source.assign({PARTITION: 2})
+    source.pause(PARTITION)
+    source.resume(PARTITION)
+    read: list[int] = []
+    end = time.monotonic() + WITHIN_S
+    while len(read) < 8 and time.monotonic() < end:
+        read += [record.offset for record in source.poll(0.1).records]
+        source.pause(PARTITION)
+        assert [] == source.poll(0.05).records
+        source.resume(PARTITION)
+    assert list(range(2, 10)) == read
+
+
 class Reluctant:
     """A consumer whose fetcher is not ready to seek at first."""
 

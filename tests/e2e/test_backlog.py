@@ -164,6 +164,31 @@ def test_memory_is_flat_with_two_million_records_in_the_log(
     assert received < FETCHED_MAX * (done + held) * (size + RECORD_BYTES)
 
 
+@pytest.mark.parametrize("count", [6000, pytest.param(100_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("ordering", ["key", pytest.param("partition", marks=pytest.mark.soak)])
+def test_memory_is_bounded_while_every_key_is_refused(settings: SettingsFactory, tmp_path: Path, ordering: str, count: int) -> None:
+    """Every call is told to come again: what is queued, parked and to be tried again has its bounds, and then the log waits."""
+    size, waits = 10 * KIB, 300
+    worker = {"ordering": ordering, "lane_buffer_max_bytes": 4 * MIB, "parked_max_records": waits}
+    with stage(settings, tmp_path, partitions=PARTITIONS, worker=worker) as set_up:
+        running = set_up.worker(counted=True).ready()
+        before = psutil.Process(running.popen.pid).memory_info().rss
+        fill(set_up.settings, count, size, path="/fault/503?retry_after=600")
+        eventually(lambda: stands(running), what="nothing more is read")
+        grown = psutil.Process(running.popen.pid).memory_info().rss - before
+        received = running.events("received")[-1]["bytes"]
+    print(f"{received / MIB:.0f} MB of {count * size / MIB:.0f} read, {grown / MIB:.0f} MB of memory")
+    # The buffer, what was parked to make room in it, and two fetches.
+    assert received < PARTITIONS * (4 * MIB + waits * size + 3 * 2 * MIB)
+    assert grown < 80 * MIB
+
+
+def stands(worker: Worker) -> bool:
+    """Whether its consumer has received something, and nothing more for three seconds but heartbeats."""
+    last = [event["bytes"] for event in worker.events("received")][-15:]
+    return len(last) == 15 and last[0] > MIB and last[-1] - last[0] < 64 * KIB
+
+
 def peak(worker: Worker, positions: Callable[[], tuple[dict[int, int], dict[int, int]]], until: int, within_s: float) -> int:
     """The most memory that it has had until so many requests were done, in bytes."""
     process, highest = psutil.Process(worker.popen.pid), 0
@@ -177,10 +202,10 @@ def peak(worker: Worker, positions: Callable[[], tuple[dict[int, int], dict[int,
     return highest
 
 
-def fill(settings: Settings, count: int, size: int, keys: int = 600) -> None:
+def fill(settings: Settings, count: int, size: int, keys: int = 600, path: str = "/status/200") -> None:
     """Write requests of so many bytes, in batches as large as they become."""
     producer = clients.producer(settings, linger_ms=100)
-    value = b'{"upstream": "sample", "path": "/status/200", "body": {"pad": "%s"}}' % (b"x" * (size - 80))
+    value = b'{"upstream": "sample", "path": "%s", "body": {"pad": "%s"}}' % (path.encode(), b"x" * (size - 80))
     for n in range(count):
         while True:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
 CANNOT = 3
+# The least that the settings allow for.
+INTERVAL_S = 11.6
+SHORT_INTERVAL: dict[str, Any] = {"drain_s": 0.5, "transaction_timeout_s": 1, "max_poll_interval_s": INTERVAL_S}
 
 
 def _words(ended: Process) -> str:
@@ -26,17 +30,39 @@ def _words(ended: Process) -> str:
 
 @pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
 def test_a_call_longer_than_the_poll_interval_costs_no_membership(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
-    """The poller never waits for a call: the partition is not lost, the call is made once, and the next one follows it."""
-    interval_s = 11.6  # the least that the settings allow for
+    """The poller never waits for a call, nor for room: the partition is not lost, the call is made once, and the next ones follow it.
+
+    Its buffer is full all the while, and it is not fetched from.
+    """
     with stage(settings, tmp_path, partitions=1) as set_up:
         replies = set_up.replies()
-        running = set_up.worker(protocol=protocol, drain_s=0.5, transaction_timeout_s=1, max_poll_interval_s=interval_s).ready()
-        names = set_up.submit(["doc:1"], f"/echo?latency_ms={interval_s * 1000 + 1500:.0f}", prefix="long") + set_up.submit(["doc:1"])
-        records = replies.await_count(2)
+        running = set_up.worker(protocol=protocol, lane_buffer_max_records=2, **SHORT_INTERVAL).ready()
+        names = set_up.submit(["doc:1"], f"/echo?latency_ms={INTERVAL_S * 1000 + 1500:.0f}", prefix="long") + set_up.submit(["doc:1"] * 4)
+        records = replies.await_count(len(names))
         assert_all_is_well(set_up, names, records)
-        assert ["long-0", "r-0"] == [call["id"] for call in set_up.calls()]
+        assert names == [call["id"] for call in set_up.calls()]
         assert not running.events("lost") + running.events("revoked")
         assert 1 == len(running.events("live"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("ordering", ["key", "partition"])
+def test_calls_and_refusals_of_twice_the_poll_interval_cost_no_membership(settings: SettingsFactory, tmp_path: Path, ordering: str) -> None:
+    """A call of twice the interval, and a callee that refuses for as long, throw out neither of two workers: no call is made too often."""
+    hinted_s, times = 2, round(2 * INTERVAL_S / 2)
+    with stage(settings, tmp_path, partitions=4, worker={"ordering": ordering}, upstream={"call_timeout_s": 60}) as set_up:
+        replies = set_up.replies()
+        running = [set_up.worker(**SHORT_INTERVAL).ready() for _ in range(2)]
+        eventually(lambda: [2, 2] == [len(worker.live()) for worker in running], what="each has its share")
+        shared = [len(worker.events("revoked")) for worker in running]
+        names = set_up.submit(["doc:long"], f"/echo?latency_ms={2 * INTERVAL_S * 1000:.0f}", prefix="long")
+        names += set_up.submit([f"doc:{n}" for n in range(8)], f"/echo?fault=503&retry_after={hinted_s}&times={times}", prefix="refused")
+        records = replies.await_count(len(names), 240)
+        assert_all_is_well(set_up, names, records)
+        assert 1 == len(set_up.calls(id=names[0]))
+        assert [times + 1] * 8 == [len(set_up.calls(id=name)) for name in names[1:]]
+        assert not [event for worker in running for event in worker.events("lost")]
+        assert shared == [len(worker.events("revoked")) for worker in running]
 
 
 class Namesake(Process):
