@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tests.guarantees.copies import LateCopies
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -340,18 +341,21 @@ class NothingLeft:
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
+        self._copies = LateCopies()
         self._parked: set[Position] = set()
         self._replied: set[Position] = set()
         self._skips: set[str] = set()
 
     def see(self, event: Event) -> None:
         """Take in replies, what is parked and what is to be skipped."""
+        if self._repeats_allowed:
+            self._copies.see(event)
         match event:
             case Held(target, "") if target.startswith("request:"):
                 self._skips.add(target)
             case Released(target, ""):
                 self._skips.discard(target)
-            case Parked(partition, offset) if not (self._repeats_allowed and (partition, offset) in self._replied):
+            case Parked(partition, offset):
                 self._parked.add((partition, offset))
             case Unparked(partition, offset):
                 self._parked.discard((partition, offset))
@@ -362,7 +366,7 @@ class NothingLeft:
 
     def findings(self) -> list[str]:
         """Say what is left."""
-        left = [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied)]
+        left = [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied - self._copies.stale)]
         return left + [f"{target} is still to be skipped" for target in sorted(self._skips)]
 
 

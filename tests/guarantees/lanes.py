@@ -9,6 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 
 from dispatcher.sample_upstream.history import LaneHistory
+from tests.guarantees.copies import LateCopies
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -17,7 +18,6 @@ from tests.guarantees.events import (
     Halted,
     Held,
     Lost,
-    Parked,
     Released,
     Removed,
     ReplyVisible,
@@ -89,23 +89,22 @@ class Order:
         self._resends_allowed = resends_allowed
         self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
         self._skipped: set[tuple[int, int]] = set()
-        self._answered: set[tuple[int, int]] = set()
-        self._late: set[tuple[int, int]] = set()
+        self._copies = LateCopies()
         self._removed: dict[int, int] = {}
         self._keys: dict[tuple[int, int], str] = {}
         self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
 
     def see(self, event: Event) -> None:
         """Take in requests, starts and replies."""
-        if isinstance(event, ReplyVisible):
-            self._reply(event)
+        if self._resends_allowed:
+            self._copies.see(event)
         match event:
+            case ReplyVisible():
+                self._reply(event)
             case Submitted(partition, offset, key) if self._by_key:
                 self._keys[partition, offset] = key
-            case CallStarted(partition=partition, offset=offset) if (partition, offset) not in self._late:
+            case CallStarted(partition=partition, offset=offset) if (partition, offset) not in self._copies.stale:
                 self._starts[partition, event.key if self._by_key else ""].append(event)
-            case Parked(partition, offset) if self._resends_allowed and (partition, offset) in self._answered:
-                self._late.add((partition, offset))
             case Removed(partition, before):
                 self._removed[partition] = before
             case _:
@@ -113,7 +112,6 @@ class Order:
 
     def _reply(self, event: ReplyVisible) -> None:
         position = event.partition, event.offset
-        self._answered.add(position)
         if event.skipped or not event.called:
             # It may overtake those of calls.
             self._skipped.add(position)
