@@ -122,9 +122,14 @@ class Engine:
         """Reading goes on behind a gap: what was lost counts as settled. Without an owner nothing of the partition was read yet."""
         self._observer.passed(gap)
         partition = None if owner is None else self._of(owner)
-        outcome = None if partition is None else partition.skip_to(gap.goes_on_at, self._clock.now().mono)
-        if outcome is not None:
-            self._publisher.put(outcome)
+        if partition is None:
+            return
+        self._publish_if(partition.skip_to(gap.goes_on_at, self._clock.now().mono))
+        lanes = partition.admit(gap.goes_on_at)
+        # Among what was lost may be what somebody wanted ended.
+        self._skip(partition, self.desired.skips())
+        for lane in lanes:
+            self._advance(partition, lane)
 
     def revoke(self, owners: Iterable[Owner]) -> None:
         """Start nothing more in these partitions; says Drained for each once nothing of it is in flight."""

@@ -9,6 +9,7 @@ import pytest
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import HALTED, PAUSED, RUNNING, key_target, partition_target, request_target
 from dispatcher.core.envelope import position_id
+from dispatcher.core.gap import Cause, Gap
 from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from dispatcher.core.room import Room
@@ -228,6 +229,19 @@ async def test_a_command_for_what_has_ended_is_ended_too() -> None:
     assert [(0, "ok")] == stage.answered()
     assert [(request_target(position_id(record(offset=0), TOPIC_ID)).encode(), None)] == [
         (message.key, message.value) for message in stage.published[-1].extra
+    ]
+
+
+async def test_a_command_for_what_retention_has_removed_is_ended_too() -> None:
+    """It will never come: who goes on behind the gap takes the command with it."""
+    stage, owner = await staged()
+    stage.skip(1)
+    await stage.play()
+    assert not stage.published
+    stage.engine.passed(Gap(0, Cause.RETENTION, 0, 3, 5), owner)
+    await stage.play()
+    assert [request_target(position_id(record(offset=1), TOPIC_ID)).encode()] == [
+        message.key for outcome in stage.published for message in outcome.extra
     ]
 
 
