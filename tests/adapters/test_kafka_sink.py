@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
-from dispatcher.adapters.kafka import clients, sink
+from dispatcher.adapters.kafka import admin, clients, sink
+from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.sink import HUNG_MAX, Failed, Sink
 from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
@@ -68,7 +70,8 @@ def test_what_the_clients_say_while_nothing_is_published_does_not_pile_up(name: 
     assert made.limits() is None
 
     def waiting() -> list[int]:
-        return [len(client or ()) for client in (made._producer, made._admin)]
+        clients: tuple[Any, ...] = (made._producer, made._admin)
+        return [len(client) for client in clients]
 
     eventually(lambda: all(waiting()), what="both have something to say")
 
@@ -91,3 +94,18 @@ def test_a_message_that_is_not_delivered_is_never_counted_as_flushed(monkeypatch
     assert eventually(lambda: made.flush(0.1), what="the messages' own deadline")
     assert {0: "_MSG_TIMED_OUT", 1: "_MSG_TIMED_OUT", 2: "_MSG_TIMED_OUT"} == {lost.index: lost.name for lost in made.undelivered}
     made.close()
+
+
+def test_a_topic_that_is_gone_is_named_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What failed says only that some topic is missing; whoever has to mend it needs its name, and not every second."""
+    topics = NOBODY.topics
+    there = {topics.replies, topics.parked, topics.control}
+    monkeypatch.setattr(admin, "facts", lambda *_: {name: TopicFacts(name, bytes(16), 1, 1_000_000) for name in there})
+    made = Sink(NOBODY, None, {})
+    for _ in range(3):
+        assert there == (made.limits() or {}).keys()
+    there.add(topics.dead_letters)
+    made.limits()
+    there.remove(topics.dead_letters)
+    made.limits()
+    assert [topics.dead_letters in record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [True, True]

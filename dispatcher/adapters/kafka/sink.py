@@ -126,6 +126,7 @@ class Sink:
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
+        self._missing: set[str] = set()  # topics, as was last said
         self._places: dict[bytes, int] = {}
         # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
         self._round = 0
@@ -210,7 +211,15 @@ class Sink:
         except BrokerError:
             return None
         self._limits = {name: fact.max_message_bytes for name, fact in found.items() if fact.is_writable}
+        self._tell_missing(written - self._limits.keys())
         return dict(self._limits)
+
+    def _tell_missing(self, missing: set[str]) -> None:
+        """Say once, and by name, which topics are gone: what failed says only that one of them is."""
+        if missing - self._missing:
+            text = "missing, or not ours to write: %s; what goes there waits, or goes to the default reply topic"
+            self._logger.error(text, ", ".join(sorted(missing)))
+        self._missing = missing
 
     def committed(self, partitions: Iterable[int]) -> dict[int, Committed]:
         """Stable committed positions of the group, read without being a member. Raises Failed.
