@@ -1,12 +1,15 @@
 """What the simulator found in the worker, each as the smallest world that shows it.
 
-Two more are shown without a world, since only few of them meet the moment: see tests/worker/test_giving_up.py.
+More are shown without a world, since only few of them meet the moment: see tests/worker/test_giving_up.py, what tests/worker/test_poller.py
+says of a pause, tests/worker/test_parted.py and test_at_least_once.py, tests/core/test_lane_restored.py and test_partition_restored.py, and
+what tests/worker/test_engine.py says of skips.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from queue import SimpleQueue
 from random import Random
 
@@ -28,6 +31,9 @@ from tests.sim.world import run
 SEEDS = range(12)
 STEADY = tuple(Write(0.2 * n, n % 2, "request") for n in range(30))
 SLOW = Manners(fails=0.0, slow=1.0, latency_s=0.5, slow_s=3.0)
+HINTING = Manners(fails=0.6, slow=0.0, latency_s=0.05, long_hints=0.3)
+BUSY = tuple(Write(0.05 * n, 0, "request") for n in range(40))
+KILLS = tuple(Fault(1.5 + 2.5 * n, "kill", n % 2, 1) for n in range(4))
 
 
 def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition() -> None:
@@ -74,3 +80,16 @@ def test_a_stalled_loop_still_gives_up_its_calls_before_its_partitions(publishin
     faults = (Fault(1.8, "stall_loop", 0, 9), Fault(2.0, "join", 0, 1))
     for seed in SEEDS:
         assert [] == run(staged(seed, STEADY, faults, publishing=publishing, drain_s=0.5, manners=SLOW)).findings, f"seed {seed}"
+
+
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+def test_a_parked_request_is_never_between_two_topics(publishing: str) -> None:
+    """Keys are told to wait and are parked, and workers are killed in the middle of it: each request is parked, or has its reply.
+
+    At least once the tombstone stood there before the reply did: whoever was killed in between left neither.
+    """
+    for seed in SEEDS:
+        plan = staged(seed, BUSY, KILLS, workers=2, manners=HINTING, publishing=publishing, ordering="key", lane_buffer_max_records=12)
+        result = run(replace(plan, room=(("park_s", 0.1),), broker=replace(plan.broker, partitions=1)))
+        assert [] == result.findings, f"seed {seed}"
+        assert result.tally["parked"]
