@@ -88,8 +88,10 @@ def test_a_parked_request_is_never_between_two_topics(publishing: str) -> None:
 
     At least once the tombstone stood there before the reply did: whoever was killed in between left neither.
     """
+    tally: Counter[str] = Counter()
     for seed in SEEDS:
         plan = staged(seed, BUSY, KILLS, workers=2, manners=HINTING, publishing=publishing, ordering="key", lane_buffer_max_records=12)
         result = run(replace(plan, room=(("park_s", 0.1),), broker=replace(plan.broker, partitions=1)))
         assert [] == result.findings, f"seed {seed}"
-        assert result.tally["parked"]
+        tally += result.tally
+    assert 100 < tally["parked"]
