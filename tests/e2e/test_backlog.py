@@ -18,6 +18,7 @@ from dispatcher.adapters.kafka.source import Source
 from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.settings import Settings
 from dispatcher.worker.brakes import Brakes
+from tests.e2e.backlog import write
 from tests.e2e.stage import Worker, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -204,13 +205,4 @@ def peak(worker: Worker, positions: Callable[[], tuple[dict[int, int], dict[int,
 
 def fill(settings: Settings, count: int, size: int, keys: int = 600, path: str = "/status/200") -> None:
     """Write requests of so many bytes, in batches as large as they become."""
-    producer = clients.producer(settings, linger_ms=100)
-    value = b'{"upstream": "sample", "path": "%s", "body": {"pad": "%s"}}' % (path.encode(), b"x" * (size - 80))
-    for n in range(count):
-        while True:
-            try:
-                producer.produce(settings.topics.requests, value, f"doc:{n % keys}")
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert 0 == producer.flush(60)
+    write(settings, ((f"doc:{n % keys}", path) for n in range(count)), pad=size - 80)

@@ -1,0 +1,110 @@
+"""A key that is paused all the while costs the others nothing: they flow past it, also when a worker is killed meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.group import headways
+from dispatcher.core.control import PAUSED, RUNNING, Command, key_target, message
+from dispatcher.core.headway import Headway
+from dispatcher.settings import Settings
+from tests.e2e.backlog import counting, write
+from tests.e2e.stage import Stage, Worker, kill, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+PARTITIONS, HELD, HELD_REQUESTS = 3, "doc:held", 50
+SLOW_MS = 200
+METADATA_MAX, MEMORY_MAX = 4096, 450 * 1024 * 1024
+
+
+class Watch:
+    """What is watched while requests flow: memory of the worker that runs, and what stands beside the committed positions."""
+
+    def __init__(self, set_up: Stage) -> None:
+        self.memory = self.metadata = self.runs = 0
+        self._set_up = set_up
+        self._admin = clients.admin(set_up.settings)
+        self._parts = [TopicPartition(set_up.settings.topics.requests, n) for n in range(PARTITIONS)]
+        self.worker: Worker | None = None
+
+    def start(self) -> Worker:
+        """Start a worker and watch it."""
+        self.worker = self._set_up.worker()
+        self.runs += 1
+        return self.worker
+
+    def look(self) -> list[int]:
+        """Look at both; gives the committed positions."""
+        group = self._set_up.settings.worker.group
+        asked = ConsumerGroupTopicPartitions(group, self._parts)
+        found = self._admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=10)[group].result(15)
+        self.metadata = max(self.metadata, *(len(part.metadata or "") for part in found.topic_partitions or ()))
+        if self.worker is not None and self.worker.popen.poll() is None:
+            self.memory = max(self.memory, psutil.Process(self.worker.popen.pid).memory_info().rss)
+        return [part.offset for part in found.topic_partitions or ()]
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", [3000, pytest.param(300_000, marks=pytest.mark.soak)])
+def test_others_flow_past_a_key_that_is_paused_all_the_while(settings: SettingsFactory, tmp_path: Path, count: int) -> None:
+    """Memory and the commit's text stay bounded, a kill repeats nothing but what was not committed, and the key goes on where it stood."""
+    with counting() as callee:
+        upstreams = {"callee": {"base_url": callee.url, "allow_private": True}}
+        # A small buffer, so that few requests are as many: the key would fill it, and the others stand.
+        worker = {"ordering": "key", "lane_buffer_max_records": 40 if count < 10_000 else 4000}
+        with stage(settings, tmp_path, partitions=PARTITIONS, worker=worker, upstreams=upstreams) as set_up:
+            want(set_up.settings, PAUSED)
+            write(set_up.settings, [(HELD, "/x")] * HELD_REQUESTS, upstream="callee")
+            # Every twentieth is slow: what follows it ends before it, and travels in the map.
+            write(set_up.settings, ((f"doc:{n % 200}", f"/x?ms={SLOW_MS * (n % 20 == 7)}") for n in range(count)), upstream="callee")
+            watch = Watch(set_up)
+            first = watch.start()
+            eventually(lambda: watch.look() and callee.figures()["ids"] >= count // 2, 600, "half of the others are answered")
+            kill(first)
+            committed = far(set_up.settings)
+            watch.start()
+            ends = sorted(set_up.positions()[1].items())
+            eventually(lambda: watch.look() == [end for _, end in ends], 600, "all is committed, past the key that is paused")
+            before = callee.figures()
+            assert count == before["ids"]
+            want(set_up.settings, RUNNING)
+            eventually(lambda: callee.figures()["ids"] == count + HELD_REQUESTS, what="the key has gone on")
+            after = callee.figures()
+    again = len(before["again"])
+    kept = sum(len(one.settled) for one in committed.values())
+    print(
+        f"{count} past a paused key: {watch.memory >> 20} MB, {watch.metadata} bytes of metadata; {again} called again, {kept} ranges in the map"
+    )
+    assert watch.metadata <= METADATA_MAX
+    assert watch.memory < MEMORY_MAX
+    assert after["again"] == before["again"], "what was parked was called once"
+    # What had ended and was not committed yet: a few transactions' worth.
+    assert again <= 1000
+    assert [] == [name for name in before["again"] if is_settled(name, committed)]
+
+
+def is_settled(name: str, committed: dict[int, Headway]) -> bool:
+    """Whether the request with the id of its place was done as far as the group had committed."""
+    _, partition, offset = name.partition("@")[0].rsplit("/", 2)
+    return committed[int(partition)].is_settled(int(offset))
+
+
+def far(settings: Settings) -> dict[int, Headway]:
+    """What the group has committed, with the map."""
+    cluster, topic = connect(settings, 30), settings.topics.requests
+    return headways(cluster, settings, range(PARTITIONS), facts_of(cluster, [topic])[topic].topic_id)
+
+
+def want(settings: Settings, state: str) -> None:
+    """Say what is wanted of the key."""
+    wanted = message(Command(f"{state}-1", key_target(HELD.encode()), state, "2026-11-29T10:00:00Z", "a test"), settings.topics.control)
+    producer = clients.producer(settings)
+    producer.produce(wanted.topic, wanted.value, wanted.key, wanted.partition, headers=list(wanted.headers))
+    assert 0 == producer.flush(60)
