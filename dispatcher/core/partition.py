@@ -37,11 +37,13 @@ class Partition:
             "_decoder",
             "_held_bytes",
             "_held_records",
+            "_is_fenced",
             "_number",
             "_room",
             "_tap",
             "_unpublished",
             "_unpublished_bytes",
+            "_void",
         ),
         *("_why_held", "calls", "closed", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
     )
@@ -68,6 +70,8 @@ class Partition:
         self._why_held = why_held
         self._room = room
         self._number = 0
+        self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
+        self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._held_records = 0
         self._held_bytes = 0
@@ -158,14 +162,19 @@ class Partition:
         """What is parked, in order; from here on calls may start. Returns outcomes that end what is void.
 
         What stands in the log at or above the mark and is not settled is executed from there: its parked copy is left from a move that
-        was never committed, or somebody has moved the position back. A parked request joins its lane once the log has been read up to
-        where it came from: an older one of its key may stand there still.
+        was never committed, or somebody has moved the position back. Without transactions it ends with its request, not before: a tombstone
+        that comes late, of an owner that is lost, would take away what its successor has parked.
+
+        A parked request joins its lane once the log has been read up to where it came from: an older one of its key may stand there still.
         """
         void = []
         by_lane: dict[bytes | None, list[Entry]] = {}
         for entry in entries:
             if not self.progress.is_settled(entry.offset):
-                void.append(self._hand_out(Outcome(self.owner, None, None, extra=(self._tombstone(entry.offset),)), instant.mono))
+                if self._is_fenced:
+                    void.append(self._hand_out(Outcome(self.owner, None, None, extra=(self._tombstone(entry.offset),)), instant.mono))
+                else:
+                    self._void.add(entry.offset)
                 continue
             self.parked += 1
             if entry.offset < self.progress.reached:
@@ -215,6 +224,10 @@ class Partition:
             span = self.progress.span(record.offset)
             self.progress.settle(record.offset)
             self.parked += outcome.parks
+            if record.offset in self._void:
+                self._void.remove(record.offset)
+                extra = () if outcome.parks else (self._tombstone(record.offset),)
+                outcome = replace(outcome, extra=(*outcome.extra, *extra))
             return self._hand_out(replace(outcome, span=span), now)
         if not outcome.parks:
             self.parked -= 1
