@@ -257,8 +257,8 @@ class Engine:
                 self._stand_in_line(partition, lane, instant.mono)
                 return
             if not isinstance(step, Settle):
-                self._turns.leave(partition, lane)
                 self._await(partition, lane, step)
+                self._turns.leave(partition, lane)
                 return
             self._settle(partition, step.outcome, instant.mono)
             end = end or instant.mono + TURN_S
@@ -300,15 +300,21 @@ class Engine:
         """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""
         if self._is_cut(lane):
             return
-        self._turns.stand(partition, lane, aside=not self._is_open(partition, now) or not partition.may_start(lane))
+        is_above = not partition.may_start(lane)
+        self._turns.stand(partition, lane, aside=not self._is_open(partition, now), above=is_above)
+        if is_above:
+            self._tend(partition)
         if self._turns.is_free:
             # Somebody stood aside when it asked, so that it had to stand in line, though there are slots.
             self._loop.call_soon(self._fill_slots)
 
-    def _release(self, partition: Partition) -> None:
+    def _release(self, partition: Partition, *, thorough: bool = False) -> None:
         """Something that kept this partition's lanes may have ended: those that stand aside because of it have their turn."""
         if self._is_open(partition, self._clock.now().mono):
-            self._turns.release(partition, partition.may_start)
+            self._turns.release(partition)
+            # Thousands may wait for a full map, and few of them may start: they are looked through now and then, not with every call.
+            if thorough or not partition.is_map_full:
+                self._turns.rise(partition, partition.may_start)
             self._fill_slots()
 
     def _settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
@@ -366,7 +372,7 @@ class Engine:
             instant = self._clock.now()
             verdict = lane.answered(result, instant, self._chance())
             self._observer.answered(start, result, verdict, instant.mono - began)
-            self._turns.release(partition, partition.may_start)
+            self._release(partition)
             self._advance(partition, lane)
             self._tell_drained(partition)
             self._fill_slots()
@@ -450,6 +456,7 @@ class Engine:
         if outcomes:
             self._observer.parked(partition, outcomes)
         self._tell_flow(partition)
+        self._release(partition, thorough=True)
 
     # --- letters --------------------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ def test_the_first_that_came_is_the_first_that_goes() -> None:
     turns, of = Turns(2, 10), partition()
     first, second, third, fourth = lanes(of, 4)
     for lane in (first, second, third, second, fourth):
-        turns.stand(of, lane, aside=False)
+        turns.stand(of, lane)
     assert [first, second, None] == [go(turns) for _ in range(3)]
     turns.give_back(of)
     assert [third, None] == [go(turns) for _ in range(2)]
@@ -54,7 +54,7 @@ def test_the_first_that_came_is_the_first_that_goes() -> None:
 def test_who_comes_later_does_not_pass_the_line() -> None:
     """There is a slot, and somebody in line for it."""
     turns, of = Turns(1, 10), partition()
-    turns.stand(of, lanes(of, 1)[0], aside=False)
+    turns.stand(of, lanes(of, 1)[0])
     assert not turns.has_slot(of, has_turn=False)
     assert turns.has_slot(of, has_turn=True)
 
@@ -65,12 +65,12 @@ def test_a_full_partition_does_not_stop_the_others() -> None:
     turns.take(full)
     first, second = lanes(full, 2)
     (third,) = lanes(other, 1)
-    turns.stand(full, first, aside=False)
-    turns.stand(full, second, aside=False)
-    turns.stand(other, third, aside=False)
+    turns.stand(full, first)
+    turns.stand(full, second)
+    turns.stand(other, third)
     assert [third, None] == [go(turns), go(turns)]
     turns.give_back(full)
-    turns.release(full, lambda _: True)
+    turns.release(full)
     assert [first, None] == [go(turns), go(turns)]
 
 
@@ -78,11 +78,13 @@ def test_only_those_that_may_start_come_back() -> None:
     """Where a commit's map is full, only what fills a gap in it may go: it passes the others."""
     turns, of = Turns(10, 10), partition()
     first, second = lanes(of, 2)
-    turns.stand(of, first, aside=True)
-    turns.stand(of, second, aside=True)
-    turns.release(of, lambda lane: lane is second)
+    turns.stand(of, first, above=True)
+    turns.stand(of, second, above=True)
+    turns.release(of)
+    assert None is go(turns)
+    turns.rise(of, lambda lane: lane is second)
     assert [second, None] == [go(turns), go(turns)]
-    turns.release(of, lambda _: True)
+    turns.rise(of, lambda _: True)
     assert [first, None] == [go(turns), go(turns)]
 
 
@@ -92,10 +94,10 @@ def test_a_lane_stands_in_one_place() -> None:
     first, second = lanes(of, 2)
     turns.stand(of, first, aside=True)
     turns.stand(of, second, aside=True)
-    turns.stand(of, first, aside=False)
+    turns.stand(of, first)
     assert first is go(turns)
     turns.give_back(of)
-    turns.release(of, lambda _: True)
+    turns.release(of)
     assert second is go(turns)
 
 
@@ -103,15 +105,15 @@ def test_who_wants_no_call_any_more_leaves_its_turn_to_the_next() -> None:
     """In line or aside: paused meanwhile, or skipped."""
     turns, of = Turns(10, 1), partition()
     first, second, third, fourth = lanes(of, 4)
-    turns.stand(of, first, aside=False)
-    turns.stand(of, second, aside=False)
+    turns.stand(of, first)
+    turns.stand(of, second)
     turns.leave(of, first)
     assert second is go(turns)
-    turns.stand(of, third, aside=False)
-    turns.stand(of, fourth, aside=False)
+    turns.stand(of, third)
+    turns.stand(of, fourth)
     turns.leave(of, third)
     turns.give_back(of)
-    turns.release(of, lambda _: True)
+    turns.release(of)
     assert fourth is go(turns)
 
 
@@ -120,12 +122,13 @@ def test_an_assignment_that_is_over_stands_nowhere() -> None:
     turns, over, after = Turns(10, 10), Partition(Owner(0, 7), 0, DECODER, ROOM), Partition(Owner(0, 8), 0, DECODER, ROOM)
     first, second = lanes(over, 2)
     (third,) = lanes(after, 1)
-    turns.stand(over, first, aside=False)
+    turns.stand(over, first, above=True)
     turns.stand(over, second, aside=True)
     turns.forget(over.owner)
-    turns.release(over, lambda _: True)
+    turns.release(over)
+    turns.rise(over, lambda _: True)
     assert turns.has_slot(after, has_turn=False)
-    turns.stand(after, third, aside=False)
+    turns.stand(after, third)
     assert [third, None] == [go(turns), go(turns)]
 
 
@@ -157,14 +160,14 @@ class TurnsMachine(RuleBasedStateMachine):
         if lane in self.calling or lane not in self.since:
             self.turns.leave(of, lane)
         elif self.may_start(lane) and self.turns.has_slot(of, has_turn=has_turn):
-            self.turns.leave(of, lane)
             self.turns.take(of)
+            self.turns.leave(of, lane)
             self.calling.append(lane)
             before = [one for one in self.since if self.since[one] < self.since[lane] and self.may_start(one) and one not in self.calling]
             assert all(self.of[one] is not of for one in before) or self.barred_lately
             del self.since[lane]
         else:
-            self.turns.stand(of, lane, aside=not self.may_start(lane))
+            self.turns.stand(of, lane, above=not self.may_start(lane))
         self.fill()
 
     barred_lately = False  # who was barred comes back to the end of the line
@@ -196,7 +199,8 @@ class TurnsMachine(RuleBasedStateMachine):
     def unbar(self, number: int) -> None:
         of = next(of for of in self.of.values() if of.owner.partition == number)
         self.barred -= {lane for lane in self.lanes if self.of[lane] is of}
-        self.turns.release(of, self.may_start)
+        self.turns.release(of)
+        self.turns.rise(of, self.may_start)
         self.fill()
 
     @precondition(lambda self: self.calling)
@@ -205,7 +209,8 @@ class TurnsMachine(RuleBasedStateMachine):
         lane = self.calling.pop(data.draw(st.integers(0, len(self.calling) - 1)))
         of = self.of[lane]
         self.turns.give_back(of)
-        self.turns.release(of, self.may_start)
+        self.turns.release(of)
+        self.turns.rise(of, self.may_start)
         if again:
             self.now += 1
             self.since[lane] = self.now
@@ -216,6 +221,9 @@ class TurnsMachine(RuleBasedStateMachine):
     def nobody_waits_for_nothing(self) -> None:
         if not hasattr(self, "turns"):
             return
+        for of in dict.fromkeys(self.of.values()):  # as it is done now and then
+            self.turns.rise(of, self.may_start)
+        self.fill()
         calls = Counter(self.of[lane].owner.partition for lane in self.calling)
         assert len(self.calling) <= self.slots
         assert all(count <= self.own for count in calls.values())
