@@ -10,10 +10,9 @@ What waits long can be parked: its records leave memory and log for the parked t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import takewhile
 
 from dispatcher.core import lane_name
 from dispatcher.core.call import Call, CallResult
@@ -51,7 +50,7 @@ class Lane:
 
     __slots__ = (
         *("_began", "_calling", "_closed", "_decoder", "_endings", "_free_since", "_head", "_overflow", "_places", "_queue", "_queued_of"),
-        *("_settled", "_skipped", "_unplaced", "_why_held", "key", "last_s", "owner"),
+        *("_settled", "_skipped", "_why_held", "key", "last_s", "owner"),
     )
 
     def __init__(self, owner: Owner, decoder: Decoder, key: bytes | None = None, why_held: WhyHeld = lambda _: "") -> None:
@@ -62,9 +61,8 @@ class Lane:
         self._endings = Endings(owner, decoder)
         self._why_held = why_held
         self._queue = LaneQueue()
-        self._overflow: deque[Record] = deque()  # refused at once, out of turn
-        self._unplaced: set[int] = set()  # parked, and not yet known to stand in their topic
-        self._places: dict[int, int] = {}
+        self._overflow: list[Record] = []  # refused at once, out of turn
+        self._places: dict[int, int | None] = {}  # in the parked topic, by offset; None where it is not known yet to stand there
         self._skipped: dict[int, str] = {}  # offsets that somebody ended, which are in a call or on their way back; and why
         self._head: _Head | None = None
         self._settled: Outcome | None = None
@@ -87,7 +85,7 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to do here, and nothing is known that would be missed."""
-        return not (len(self) or self.parked or self._unplaced or self._skipped or self._settled is not None)
+        return not (len(self) or self.parked or self._skipped or self._settled is not None)
 
     @property
     def is_calling(self) -> bool:
@@ -156,7 +154,7 @@ class Lane:
         if head is not None and entries and entries[0].offset < head.waiting.record.offset:
             # It was made the head before this was known.
             self._head = None
-            self._queue.front.appendleft(head.waiting)
+            self._queue.front.insert(0, head.waiting)
             if self.key is None:
                 self._queued_of[head.waiting.record.key] = self._queued_of.get(head.waiting.record.key, 0) + 1
         self._queue.restore(entries, instant)
@@ -186,11 +184,12 @@ class Lane:
 
     def placed(self, offset: int, place: int) -> Fetch | None:
         """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that was skipped meanwhile."""
-        self._unplaced.discard(offset)
         if self._closed:
             return None
         if place >= 0:
             self._places[offset] = place
+        else:
+            self._places.pop(offset, None)
         return self._skip_parked(offset) if offset in self._skipped else None
 
     # --- it moves -------------------------------------------------------------------------------------------------------------------
@@ -200,7 +199,6 @@ class Lane:
         self._closed = True
         self._queue.clear()
         self._overflow.clear()
-        self._unplaced.clear()
         self._places.clear()
         self._queued_of.clear()
         self._free_since.clear()
@@ -214,7 +212,7 @@ class Lane:
         if self._settled is not None:
             return self._settle(self._settled, instant)
         if self._overflow:
-            return Settle(self._overflown(self._overflow.popleft(), instant))
+            return Settle(self._overflown(self._overflow.pop(0), instant))
         if self._calling:
             return BUSY
         if self._closed:
@@ -303,15 +301,15 @@ class Lane:
         outcomes: list[Outcome] = []
         released: list[Record] = []
         tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
-        ahead = [*([] if tried is None else [tried]), *islice(queue.front, keep, None)]
+        ahead = [*([] if tried is None else [tried]), *queue.front[keep:]]
         if ahead and all(waiting.record.size_bytes <= size_max for waiting in ahead):
             queue.due = ahead[0].not_before
-            queue.front = deque(islice(queue.front, keep))
+            del queue.front[keep:]
             self._head = None if tried is not None else self._head
             entries = [self._move(waiting, instant, outcomes, released, changed=waiting is tried) for waiting in ahead]
-            queue.parked.extendleft(reversed(entries))
+            queue.parked[:0] = entries
         while (waiting := queue.behind()) is not None and waiting.record.size_bytes <= size_max:
-            queue.back.popleft()
+            queue.back.pop(0)
             queue.parked.append(self._move(waiting, instant, outcomes, released, changed=False))
         return outcomes, released
 
@@ -322,17 +320,21 @@ class Lane:
         if waiting.place is not None and not changed:
             released.append(record)
             return one.entry(waiting.place)
-        self._unplaced.add(record.offset)
+        self._places[record.offset] = None
         message = one.message(self._decoder.settings.topics.parked, self._decoder.topic_id)
         outcomes.append(Outcome(self.owner, record, None, extra=(message,), parks=True, extra_bytes=message.size_bytes))
         return one.entry()
 
     def _skip_parked(self, offset: int) -> Fetch | None:
         """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet."""
-        if offset in self._unplaced:
+        if not self._is_placed(offset):
             return None
         entry = self._queue.remove_parked(offset)
         return None if entry is None else Fetch((self._located(entry),))
+
+    def _is_placed(self, offset: int) -> bool:
+        """Whether a parked request can be read: it is known to stand in its topic."""
+        return self._places.get(offset, -1) is not None
 
     def _located(self, entry: Entry) -> Entry:
         place = self._places.pop(entry.offset, None)
@@ -351,7 +353,7 @@ class Lane:
                 return self._next_parked(instant, may_call=may_call) if queue.parked else IDLE
         if why := self._why_held(queue.front[0].record.key):
             return Held(why)
-        refused = self._take(queue.front.popleft(), instant)
+        refused = self._take(queue.front.pop(0), instant)
         return None if refused is None else self._settle(refused, instant)
 
     def _next_parked(self, instant: Instant, *, may_call: bool) -> Step:
@@ -361,16 +363,15 @@ class Lane:
             return Held(why)
         if queue.due > instant.mono:
             return Wait(queue.due, first.why)
-        if first.offset in self._unplaced:
+        if not self._is_placed(first.offset):
             return BUSY  # `placed` comes with its acknowledgement
         if not may_call:
             return READY
-        batch: list[Entry] = []
-        while queue.parked and len(batch) < FETCH_MAX and queue.parked[0].offset not in self._unplaced:
-            batch.append(self._located(queue.parked.popleft()))
+        batch = tuple(self._located(entry) for entry in takewhile(lambda one: self._is_placed(one.offset), queue.parked[:FETCH_MAX]))
+        del queue.parked[: len(batch)]
         queue.due = 0.0
-        queue.awaited = tuple(batch)
-        return Fetch(queue.awaited)
+        queue.awaited = batch
+        return Fetch(batch)
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
         record = waiting.record

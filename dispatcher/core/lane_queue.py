@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
-from itertools import chain
+from itertools import chain, takewhile
 
 from dispatcher.core.instant import Instant
 from dispatcher.core.parked import Entry, until_at
@@ -31,16 +30,17 @@ class LaneQueue:
     """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory.
 
     Newer records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
+    Lists, since most are short or empty, and there are many: an empty deque takes 760 bytes, and moving up 4,000 records one microsecond.
     """
 
     __slots__ = ("_behind", "awaited", "back", "due", "front", "parked")
 
     def __init__(self) -> None:
-        self.front: deque[Waiting] = deque()
+        self.front: list[Waiting] = []
         self.awaited: tuple[Entry, ...] = ()
-        self.parked: deque[Entry] = deque()
+        self.parked: list[Entry] = []
         self.due = 0.0  # of the first of `parked`, monotonic
-        self.back: deque[Waiting | Entry] = deque()
+        self.back: list[Waiting | Entry] = []
         self._behind = 0  # parked ones in `back`
 
     def __len__(self) -> int:
@@ -82,9 +82,9 @@ class LaneQueue:
 
     def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
         """Parked before, in order: each comes where it stood in the log. Nothing was parked or admitted yet."""
-        read: deque[Waiting | Entry] = deque(self.front)
+        read: list[Waiting | Entry] = [*self.front]
         parked: list[Waiting | Entry] = [*entries]
-        self.back = deque(merge(read, parked, key=_offset_of))
+        self.back = list(merge(read, parked, key=_offset_of))
         self.front.clear()
         self._behind = len(parked)
         self.refill(instant)
@@ -103,12 +103,17 @@ class LaneQueue:
         """What `back` begins with comes forward, where nothing stands before it any more."""
         if self.parked or self.awaited:
             return
-        while self.back and isinstance(first := self.back[0], Waiting):
-            self.front.append(first)
-            self.back.popleft()
-        while self.back and isinstance(first := self.back[0], Entry):
-            self.parked.append(first)
-            self._pop_behind()
+        taken = 0
+        for one in self.back:
+            if isinstance(one, Entry):
+                self.parked.append(one)
+            elif not self.parked:
+                self.front.append(one)
+            else:
+                break
+            taken += 1
+        del self.back[:taken]
+        self._behind -= len(self.parked)
         if self.parked:
             self.due = until_at(self.parked[0].due, instant)
 
@@ -116,10 +121,11 @@ class LaneQueue:
         """The first in memory behind what is parked, if anything is parked; what is parked already comes forward."""
         if not self.parked:
             return None
-        while self.back and isinstance(first := self.back[0], Entry):
-            self.parked.append(first)
-            self._pop_behind()
-        return next((one for one in self.back if isinstance(one, Waiting)), None)
+        parked = list(takewhile(lambda one: isinstance(one, Entry), self.back))
+        self.parked += [one for one in parked if isinstance(one, Entry)]
+        self._behind -= len(parked)
+        del self.back[: len(parked)]
+        return next((one for one in self.back[:1] if isinstance(one, Waiting)), None)
 
     def remove(self, offset: int) -> Waiting | None:
         """Take one that is in memory out of the line."""
@@ -150,10 +156,6 @@ class LaneQueue:
         self.back.clear()
         self.awaited = ()
         self._behind = 0
-
-    def _pop_behind(self) -> None:
-        self.back.popleft()
-        self._behind -= 1
 
 
 def _offset_of(one: Waiting | Entry) -> int:

@@ -332,5 +332,5 @@ def test_a_lane_forgets_what_is_over() -> None:
         assert lane.is_empty
         if offset > 100:
             break
-    assert (0, 0, 0) == (len(lane._places), len(lane._unplaced), len(lane._skipped))
+    assert (0, 0) == (len(lane._places), len(lane._skipped))
     assert isinstance(lane.next(now()), Idle)
