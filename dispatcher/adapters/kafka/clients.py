@@ -53,8 +53,8 @@ _GROUP_FETCH_BACKOFF_MS = 200
 # log where batches are a little larger than half of librdkafka's default of 1 MB, 1.2 with 2 MiB. Larger ones bring more records at once
 # than a lane's buffer has room for. A record beyond these limits comes all the same, alone.
 _GROUP_FETCH_PARTITION_BYTES = 2 * MIB
-# All partitions of one answer; beyond the buffers, a worker holds at most about so much for a moment.
-_GROUP_FETCH_BYTES = 16 * MIB
+# All partitions of one answer: what a worker may hold for a moment beyond its buffers, and ten times that in memory where records are tiny.
+_GROUP_FETCH_BYTES = 8 * MIB
 # How long one request may go unanswered.
 _SOCKET_MS = 10_000
 # A group id for consumers that assign their partitions themselves: nothing is committed under it, no group is created.
