@@ -72,7 +72,7 @@ class Engine:
         self._cut: dict[tuple[int, bytes | None], asyncio.Task[None]] = {}
         self._cutting: Counter[Owner] = Counter()
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
-        self._tended: dict[Owner, float] = {}  # when room may be made again
+        self._tending: set[Owner] = set()  # partitions in which room is looked for again soon
         self._full: set[Owner] = set()  # partitions whose commits cannot carry more
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
@@ -436,15 +436,18 @@ class Engine:
     # --- room -----------------------------------------------------------------------------------------------------------------------
 
     def _tend(self, partition: Partition) -> None:
-        """Make room in a partition that needs it, now or soon."""
-        if partition.closed or not partition.is_restored or not partition.is_pressed:
+        """Make room in a partition that needs it, now or soon, and until it needs none: that a full map has emptied is told too."""
+        if partition.closed or not partition.is_restored or partition.owner in self._tending:
             return
-        owner, now = partition.owner, self._clock.now().mono
-        due = self._tended.get(owner, 0.0)
-        if due <= now:
-            self._tended[owner] = now + TEND_S
-            self._loop.call_later(TEND_S, self._tend, partition)
+        if partition.is_pressed or partition.owner in self._full:
+            self._tending.add(partition.owner)
+            self._loop.call_later(TEND_S, self._tend_again, partition)
             self._make_room(partition)
+
+    def _tend_again(self, partition: Partition) -> None:
+        # Its time is not compared with the clock: timers of a busy uvloop come up to a millisecond early.
+        self._tending.remove(partition.owner)
+        self._tend(partition)
 
     def _make_room(self, partition: Partition) -> None:
         if partition.is_map_full != (partition.owner in self._full):
@@ -464,7 +467,6 @@ class Engine:
         for lane in partition.lanes.values():
             if (timer := self._timers.pop(lane, None)) is not None:
                 timer[1].cancel()
-        self._tended.pop(partition.owner, None)
         self._full.discard(partition.owner)
         partition.close()
 

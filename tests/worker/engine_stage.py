@@ -22,7 +22,7 @@ from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.settings import Settings
 from dispatcher.worker import letters
-from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.clock import Clock, SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Began, Fetch, Restore
 from tests.core.aside import Aside
@@ -111,14 +111,14 @@ class Ear:
 class Stage:
     """`play` does what poller, publisher and restorer would, until nothing moves any more."""
 
-    def __init__(self, of: Settings | None = None, room: Room = ROOM, chance: float = 0.5) -> None:
+    def __init__(self, of: Settings | None = None, room: Room = ROOM, chance: float = 0.5, clock: Clock | None = None) -> None:
         self.callee, self.ear = Callee(), Ear()
         self.commands: SimpleQueue[letters.Command] = SimpleQueue()
         self.outcomes: SimpleQueue[object] = SimpleQueue()
         self.wishes: SimpleQueue[object] = SimpleQueue()
         self.decoder = Decoder(of or keyed(), TOPIC_ID, 2, REPLY_TOPICS)
         queues = (self.commands, self.outcomes, self.wishes)
-        self.engine = Engine(self.decoder, self.callee, *queues, self.ear, SystemClock(), lambda: chance, room)
+        self.engine = Engine(self.decoder, self.callee, *queues, self.ear, clock or SystemClock(), lambda: chance, room)
         self.asides: dict[int, Aside] = defaultdict(Aside)
         self.published: list[Outcome] = []
         self.heard: list[letters.Command] = []
