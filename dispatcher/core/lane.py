@@ -136,6 +136,10 @@ class Lane:
             until, why = self._head.waiting.not_before, self._head.waiting.why
         return (why, until) if until > instant.mono else ("", None)
 
+    def queue_of(self, key: bytes | None) -> int:
+        """How many requests of a key wait here: those of this lane, in memory or parked; in a strict one those of that key in memory."""
+        return len(self) + self.parked if self.key is not None else self._queued_of.get(key, 0)
+
     # --- records come ---------------------------------------------------------------------------------------------------------------
 
     def add(self, record: Record, now: float) -> None:

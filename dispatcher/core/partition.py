@@ -149,7 +149,7 @@ class Partition:
                 lanes |= dict.fromkeys(self.admit(record.next_offset))
             if self.progress.deliver(record.offset):
                 lane = self._lane(record.key)
-                if len(lane) + lane.parked >= self._room.halted and self._why_held(record.key) == HALTED:
+                if lane.queue_of(record.key) >= self._room.halted and self._why_held(record.key) == HALTED:
                     lane.refuse(record)
                 else:
                     lane.add(record, now)

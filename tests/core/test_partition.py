@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from dispatcher.core.buffer import Flow
+from dispatcher.core.control import HALTED
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.room import Room
+from dispatcher.core.status import Reason
 from dispatcher.core.steps import Idle, Settle, Start, Wait
 from tests.specimens import MONO, OWNER, answer, decoder, now, record
 
@@ -175,6 +177,20 @@ def test_a_closed_partition_gives_up_a_retry() -> None:
     lane(held).answered(answer(500), now(), 0.5)
     assert held.is_drained
     assert held.progress.planned == 5
+
+
+def test_only_requests_of_a_halted_key_count_as_waiting_behind_it() -> None:
+    """The one lane of a strict partition has others' requests too, which do not wait for that key: they are no reason to refuse it."""
+    held = Partition(
+        OWNER, 0, DECODER, Room(records=100, size_bytes=1 << 20, unpublished_s=10, halted=2), (), lambda key: HALTED * (key == b"a")
+    )
+    held.accept([record(offset=n, key=b"b") for n in range(4)], MONO)
+    held.accept([record(offset=n, key=b"a") for n in range(4, 7)], MONO)
+    step = lane(held).next(now())
+    assert isinstance(step, Settle)
+    assert step.outcome.record is not None
+    assert (6, Reason.HALTED_KEY) == (step.outcome.record.offset, step.outcome.reply and step.outcome.reply.reason)
+    assert isinstance(lane(held).next(now()), Start)
 
 
 class PartitionMachine(RuleBasedStateMachine):
