@@ -32,17 +32,19 @@ from dispatcher.worker.letters import Cut, Snapshot
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.ready import Ready, placed
 from tests.sim.cluster import DEAD_LETTERS, REPLIES
+from tests.sim.plan import Fault
 from tests.sim.worker import SimulatedSink
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """One fault: how it gets in, which guarantee it breaks, and settings of the worlds that it shows in."""
+    """One fault: how it gets in, which guarantee it breaks, settings of the worlds that it shows in, and what happens there besides."""
 
     name: str
     plant: Callable[[pytest.MonkeyPatch], None]
     breaks: str
     fixed: tuple[tuple[str, Any], ...] = ()
+    faults: tuple[Fault, ...] = ()
 
     def __str__(self) -> str:
         return self.name.replace(" ", "_")
@@ -376,6 +378,9 @@ def _halt_that_waits_to_be_read(patch: pytest.MonkeyPatch) -> None:
 
 ONCE, TWICE, HASTY = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),), (("drain_s", 0.1),)
 BY_KEY = (("ordering", "key"),)
+DEATHS = tuple(Fault(2.0 + 2 * n, "kill", n % 2, 1) for n in range(6))
+# One worker is thrown out; later others come and go.
+LOST_THEN_VISITED = (Fault(1.5, "expire", 0, 1), *(Fault(3 + 1.5 * n, "terminate" if n % 2 else "join", 10 * (n % 2), 1) for n in range(8)))
 PLANTED = (
     Planted("position moved by what was only seen", _position_of_what_was_only_seen, "CommitAfterAcknowledgement"),
     Planted("plus one over a hole", _plus_one_over_a_hole, "NothingStuck"),
@@ -390,16 +395,16 @@ PLANTED = (
     Planted("partition left paused", _left_paused, "NothingStuck"),
     Planted("retry that enqueues again", _retry_that_enqueues_again, "Order"),
     Planted("given up at once", _given_up_at_once, "OneAtATime", HASTY),
-    Planted("given up at once by whoever once lost something", _given_up_at_once_after_a_loss, "OneAtATime", HASTY),
+    Planted("given up at once by whoever once lost something", _given_up_at_once_after_a_loss, "OneAtATime", HASTY, LOST_THEN_VISITED),
     Planted("given up while it is called", _given_up_while_calling, "OneAtATime", HASTY),
-    Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime", HASTY),
+    Planted("call beside its cut predecessor", _call_beside_its_cut_predecessor, "OneAtATime", HASTY, LOST_THEN_VISITED),
     Planted("epoch not raised", _epoch_not_raised, "Order"),
     Planted("unstable position taken", _unstable_position, "OneOutcome", ONCE),
     Planted("map of what is only queued", _map_of_what_is_only_queued, "CommitAfterAcknowledgement", BY_KEY),
     Planted("map not read", _map_not_read, "NothingAgain", BY_KEY),
     Planted("map lost where the epoch rises", _map_lost_where_the_epoch_rises, "NothingAgain", BY_KEY),
     Planted("called before it is restored", _called_before_it_is_restored, "Order", BY_KEY),
-    Planted("newer parked before older in the log", _newer_parked_before_older_in_the_log, "Order", BY_KEY),
+    Planted("newer parked before older in the log", _newer_parked_before_older_in_the_log, "Order", BY_KEY, DEATHS),
     Planted("parked to nowhere", _parked_to_nowhere, "CommitAfterAcknowledgement", BY_KEY),
     Planted("parked for ever", _parked_for_ever, "NothingLeft", BY_KEY),
     Planted("tombstone beside its reply", _tombstone_beside_its_reply, "CommitAfterAcknowledgement", BY_KEY + TWICE),
