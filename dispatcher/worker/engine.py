@@ -247,9 +247,9 @@ class Engine:
         return self.desired.why_held(key, partition)
 
     def _advance(self, partition: Partition, lane: Lane, *, has_turn: bool = False) -> None:
-        """Run a lane until it waits for something."""
+        """Run a lane until it waits for something; none before it is known what is parked, since a copy of what it would end may be."""
         end = None
-        while True:
+        while partition.is_restored or partition.closed:
             instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)

@@ -374,6 +374,19 @@ async def test_who_could_not_start_before_fills_its_gap() -> None:
     await stage.until(lambda: [4] == list(stage.callee.calls))
 
 
+async def test_nothing_ends_before_it_is_known_what_is_parked() -> None:
+    """Not even what is refused without a call: the parked copy of it would be taken for one that is still to be executed."""
+    stage = Stage()
+    owner = stage.assign()
+    stage.deliver(owner, (0, b"a"), content=b"{")
+    stage.want(key_target(b"a"), PAUSED)
+    stage.want(key_target(b"a"), RUNNING)
+    await stage.play(restore=False)
+    assert [] == stage.answered()
+    await stage.play()
+    assert [(0, "dead")] == stage.answered()
+
+
 # --- assignments end ------------------------------------------------------------------------------------------------------------------
 
 
