@@ -271,7 +271,8 @@ class Partition:
         outcomes: list[Outcome] = []
         room = self._room
         slow = []
-        for lane in list(self.lanes.values()):
+        # There may be a hundred thousand of which nothing is in memory any more: they are passed over.
+        for lane in [lane for lane in self.lanes.values() if len(lane)] if self.parked < room.parked else ():
             if lane.is_waiting_long(instant, room.park_s):
                 outcomes += self._park(lane, 0, instant)
             elif len(lane) > 2 and lane.queue_s(instant.mono) >= room.queue_s:

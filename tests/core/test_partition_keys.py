@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dispatcher.core.buffer import Flow
 from dispatcher.core.control import HALTED
+from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.parked import Entry
@@ -300,6 +303,31 @@ def test_flow_follows_what_is_held() -> None:
     publish(held, aside, moved)
     assert Flow.RESUME is held.flow()
     assert (0, 20) == (held.held_records, held.parked)
+
+
+def test_looking_for_room_passes_over_what_has_left_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done four times a second, and a hundred thousand keys may be parked; where no more can be parked, nobody is asked."""
+    asked: list[bytes | None] = []
+    waits = Lane.is_waiting_long
+
+    def noted(of: Lane, instant: Instant, long_s: float) -> bool:
+        asked.append(of.key)
+        return waits(of, instant, long_s)
+
+    monkeypatch.setattr(Lane, "is_waiting_long", noted)
+    held, aside = partition(Room(records=20, size_bytes=1 << 20, unpublished_s=10, parked=3)), Aside()
+    accept(held, b"abc")
+    for key in (b"a", b"b"):
+        wait(held, key)
+    publish(held, aside, held.park(now()))
+    assert (2, [b"a", b"b", b"c"]) == (held.parked, asked)
+    publish(held, aside, held.park(now()))
+    assert [b"c"] == asked[3:]
+    wait(held, b"c")
+    publish(held, aside, held.park(now()))
+    accept(held, b"d", first=3)
+    asked.clear()
+    assert ([], []) == (held.park(now()), asked)
 
 
 def test_behind_a_halted_key_only_so_many_wait() -> None:
