@@ -16,12 +16,12 @@ from tests.e2e.kinds import KINDS
 from tests.sim.test_kafka_failures import FAILURES
 
 TESTS = Path(__file__).parent
-# What is committed, whose a partition is, transactions, shapes of records, the life of topics.
+# What is committed, whose a partition is, back-pressure, dead letters, transactions, shapes of records, the life of topics, the process.
 REQUIRED = (
     *("A1", "A3", "A4", "A5", "A6", "A7", "A9", "A10", "A11", "A12", "A13a", "A13b", "A13"),
     *("B14", "B15", "B17", "B18", "B19", "B20", "B21", "B22", "B23", "B24", "B25", "B26", "B27", "B27b", "B28", "B28b", "B28d", "B29"),
-    *("D39", "D40", "D41", "D42", "D43", "D45", "D46", "D47", "D48", "D50", "D51", "D51a", "D51b", "D51c", "D51d", "D51e", "D51f"),
     *("C30", "C31", "C32", "C33", "C34", "C35", "C36", "C37", "C37c", "C38"),
+    *("D39", "D40", "D41", "D42", "D43", "D45", "D46", "D47", "D48", "D50", "D51", "D51a", "D51b", "D51c", "D51d", "D51e", "D51f"),
     *("E52", "E53", "E54", "E55", "E56", "E57", "E58"),
     *("F59", "F59b", "F60", "F62", "F63", "F64", "F65", "F66"),
     *("G67", "G69", "G70"),
