@@ -279,7 +279,7 @@ def _due(seconds: float) -> str | None:
 
 
 def _command_object(command: Command | None) -> dict[str, Any] | None:
-    return None if command is None else {name: given for name, given in asdict(command).items() if name != "target"}
+    return None if command is None else {name: given for name, given in asdict(command).items() if name not in {"target", "ends"}}
 
 
 # --- commands -------------------------------------------------------------------------------------------------------------------------
@@ -314,7 +314,7 @@ def _effect_object(effect: Effect, state: str) -> dict[str, Any]:
     return {
         "target": str(effect.target),
         "partition": effect.partition,
-        "state": state,
+        "state": effect.command.state if state == "running" and effect.command is not None else state,
         "changed": effect.changed,
         "offset": effect.offset,
         "owner": effect.owner,
@@ -327,6 +327,8 @@ def _effect_text(effect: Effect, state: str) -> str:
     name = word(str(effect.target))
     if not effect.changed:
         since = "" if effect.command is None else f" since {word(effect.command.at)} by {word(effect.command.by)}"
+        if state == "running" and effect.command is not None:
+            return f"{name} is {effect.command.state} anew{since}"
         is_so = state if effect.command is None or state == "skipped" else effect.command.state
         return f"{name} is {'already to be ' if state == 'skipped' else 'already '}{is_so}{since}: nothing was written"
     if effect.owner is None:

@@ -52,12 +52,11 @@ def desired(settings: Settings, timeout_s: float, *, beyond: int = -1) -> Desire
     return found
 
 
-def command(target: str, state: str, reason: str = "") -> Command:
+def command(target: str, state: str, reason: str = "", ends: str = "") -> Command:
     """Make a command of whoever runs this, now."""
     now_ms = time.time_ns() // 1_000_000
-    return Command(
-        time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), target, state, Instant(0, now_ms / 1000).rfc3339(), whoami(), reason
-    )
+    made = time_ordered(now_ms, secrets.randbits(CHANCE_BITS))
+    return Command(made, target, state, Instant(0, now_ms / 1000).rfc3339(), whoami(), reason, ends)
 
 
 def whoami() -> str:

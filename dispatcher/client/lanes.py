@@ -38,9 +38,9 @@ REPORTS_READ = 1000
 class Effect:
     """What a command did. `command`: the one that is in force now, None where the target runs.
 
-    Unless `changed` it was so before, and nothing was written. `offset` in the control topic; `owner`: the slot of the worker that has
-    the partition, None where none has it; `confirmed_by`: the slot that has read the command, or has done what it says. `around`: the
-    command that holds a lane's whole partition.
+    Unless `changed` it was so before, and nothing was written; or what was to end has given way to `command`, which is in force. `offset`
+    in the control topic; `owner`: the slot of the worker that has the partition, None where none has it; `confirmed_by`: the slot that has
+    read the command, or has done what it says. `around`: the command that holds a lane's whole partition.
     """
 
     target: Target
@@ -205,15 +205,23 @@ class Lanes:
         owner = None if client_id is None else slot_of(client_id)
         if is_so(current):
             return Effect(target, number, changed=False, command=current, owner=owner, around=around)
-        made = control.command(str(target), state, reason)
-        offset = control.write(self._settings, message(made, self._settings.topics.control), self._timeout_s)
+        # What was found is what ends: a halt that comes before this is written is of another request.
+        made = control.command(str(target), state, reason, current.id if current is not None and state == RUNNING else "")
+        offset = self._write(made)
         found = self._in_force(target, beyond=offset)
+        if state == RUNNING and found is not None and found.state != RUNNING:
+            # Compaction keeps the last record of a target, which may be the one that ended nothing.
+            self._write(found)
+            return Effect(target, number, changed=False, command=found, owner=owner, around=around)
         effect = Effect(target, number, True, found, offset, owner, around=around)  # noqa: FBT003 - it changed something
         if owner is None:
             return effect
         if state == SKIP:
             return replace(effect, confirmed_by=owner if self._skipped(target, offset) else None)
         return replace(effect, confirmed_by=self._heard(number, offset))
+
+    def _write(self, command: Command) -> int:
+        return control.write(self._settings, message(command, self._settings.topics.control), self._timeout_s)
 
     def _in_force(self, target: Target, *, beyond: int = -1) -> Command | None:
         """The command of a target that the control topic holds now, or behind the record at an offset."""

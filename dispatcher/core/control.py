@@ -7,7 +7,8 @@ One command per target, the last record of a target counts. The record's key is 
     request:<position id>   skip: end this request without a call
 
 The value is JSON: `id state at by reason`. A tombstone ends what its target had; it carries the command that ended it in a header, so
-that the topic holds live targets alone and still says for a while who ended one, when and why.
+that the topic holds live targets alone and still says for a while who ended one, when and why. That command may name the one that it
+`ends`: where another is in force by then, nothing ends.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ COMMAND_HEADER = "dispatcher-command"
 TARGET_MAX_BYTES = 2048
 TEXT_MAX_BYTES = 1000
 VALUE_MAX_BYTES = 64 * 1024
+# Halts that have ended and are remembered: one that is sent twice comes seconds later, or as long after as Kafka was away.
+ENDED_MAX = 1000
 
 
 class Kind(StrEnum):
@@ -74,7 +77,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What somebody wants of a target. `id` is unique: a command that is read twice counts once. `at` is RFC 3339."""
+    """What somebody wants of a target. `id` is unique: a command that is read twice counts once. `at` is RFC 3339.
+
+    `ends`: with `running`, the id of the command that this ends, and no other; empty: whichever is in force.
+    """
 
     id: str
     target: str
@@ -82,6 +88,7 @@ class Command:
     at: str
     by: str
     reason: str = ""
+    ends: str = ""
 
 
 def key_target(key: bytes) -> str:
@@ -110,7 +117,10 @@ def parse_target(text: str) -> Target | None:
 def message(command: Command, topic: str) -> Message:
     """The record that wants what `command` says; a tombstone where it wants nothing any more (`running`)."""
     by, reason = (bounded(text, TEXT_MAX_BYTES).decode() for text in (command.by, command.reason))
-    content = orjson.dumps({"id": command.id, "state": command.state, "at": command.at, "by": by, "reason": reason})
+    content = orjson.dumps(
+        {"id": command.id, "state": command.state, "at": command.at, "by": by, "reason": reason}
+        | ({"ends": command.ends} if command.ends else {})
+    )
     if command.state == RUNNING:
         return Message(topic, 0, command.target.encode(), None, ((COMMAND_HEADER, content),))
     return Message(topic, 0, command.target.encode(), content, (("content-type", b"application/json"),))
@@ -151,11 +161,11 @@ def _command(target: Target, content: bytes | None, states: frozenset[str]) -> C
         return None
     if not isinstance(found, dict):
         return None
-    texts = [found.get(name, "") for name in ("id", "state", "at", "by", "reason")]
+    texts = [found.get(name, "") for name in ("id", "state", "at", "by", "reason", "ends")]
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
         return None
-    name, state, at, by, reason = texts
-    return Command(name, str(target), state, at, by, reason) if state in states else None
+    name, state, at, by, reason, ends = texts
+    return Command(name, str(target), state, at, by, reason, ends) if state in states else None
 
 
 class Desired:
@@ -163,12 +173,16 @@ class Desired:
 
     A worker halts a key before the record that says so stands in the topic (it is written in the transaction of the dead letter). Until
     that record is read back, nothing that stands before it in the topic lifts the halt.
+
+    A halt that has ended does not come again: at least once, its record may be sent twice, and somebody have let the key go on between.
     """
 
-    __slots__ = ("_commands", "_keys", "_partitions", "_skips", "_unread", "position")
+    __slots__ = ("_commands", "_ended", "_keys", "_partitions", "_reached", "_skips", "_unread", "position")
 
     def __init__(self) -> None:
         self.position = 0  # the offset behind the last record of the control topic that was taken in
+        self._reached = 0  # the furthest that it was
+        self._ended: dict[str, None] = {}  # ids of halts that have ended, the oldest first
         self._commands: dict[str, Command] = {}
         # Halts of this worker that have not been read back, by target, with the partition of each.
         self._unread: dict[str, tuple[Command, int]] = {}
@@ -183,15 +197,18 @@ class Desired:
 
     def apply(self, record: Record) -> str | None:
         """Take a record of the control topic in; the target of which something else is wanted now, None where nothing changed."""
+        is_new = record.offset >= self._reached
         self.position = record.next_offset
+        self._reached = max(self._reached, record.next_offset)
         command = read_command(record)
         if command is None:
             return None
         target = command.target
         before, unread = self._of(target), self._unread.get(target)
+        current = self._commands.get(target)
         if command.state == RUNNING:
-            self._commands.pop(target, None)
-        elif (current := self._commands.get(target)) is None or current.id != command.id:
+            self._end(command, current, is_new=is_new)
+        elif command.id not in self._ended and (current is None or current.id != command.id):
             self._commands[target] = command
         if unread is not None and unread[0].id == command.id:
             del self._unread[target]
@@ -228,6 +245,17 @@ class Desired:
     def targets(self) -> Iterator[Command]:
         """The commands that are in force, one per target."""
         return iter({**self._commands, **{target: command for target, (command, _) in self._unread.items()}}.values())
+
+    def _end(self, command: Command, current: Command | None, *, is_new: bool) -> None:
+        """End what is in force, if that is what `command` names. What is read once more ends nothing that was written behind it."""
+        ended = command.ends
+        if current is not None and ended in {"", current.id}:
+            del self._commands[command.target]
+            ended = current.id if current.state == HALTED else ended
+        if ended and is_new:
+            self._ended[ended] = None
+            if len(self._ended) > ENDED_MAX:
+                del self._ended[next(iter(self._ended))]
 
     def _of(self, target: str) -> Command | None:
         unread = self._unread.get(target)

@@ -78,10 +78,14 @@ class Endings:
         return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata))
 
     def _halting(self, outcome: Outcome, request: Request, instant: Instant) -> Outcome:
-        """The same outcome, with the halt of its key written beside it. The request's place makes the command's id: one halt each."""
+        """The same outcome, with the halt of its key written beside it.
+
+        The request's place and this assignment make the command's id: one halt for each time that it fails, however often it is read.
+        One that was let go on and fails again, after a seek for one, halts its key again.
+        """
         key = request.record.key or b""
         command = Command(
-            id=f"halt/{request.envelope.position_id}",
+            id=f"halt/{request.envelope.position_id}/{self.owner.epoch}",
             target=key_target(key),
             state=HALTED,
             at=instant.rfc3339(),

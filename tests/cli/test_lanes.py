@@ -170,6 +170,14 @@ def test_an_effect_is_told(ask: Any, effect: Effect, said: str) -> None:
     assert (0, said + "\n", "", [("pause", KEY, "tired")]) == (code, out, err, asked)
 
 
+def test_what_is_halted_anew_is_not_said_to_run(ask: Any) -> None:
+    """Somebody let go on what was shown, and the key is halted by another request by now."""
+    effect = Effect(KEY, 3, changed=False, command=HALT, owner="a")
+    assert f"key:doc:42 is halted anew since {AT} by dispatcher/team\n" == ask("resume", "doc:42", resume=effect)[1]
+    told = orjson.loads(ask("--json", "resume", "doc:42", resume=effect)[1])
+    assert ("halted", False, "halt/1") == (told["state"], told["changed"], told["command"]["id"])
+
+
 @pytest.mark.parametrize("json", [False, True])
 def test_who_has_not_been_heard_is_no_success(ask: Any, json: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """Exit code 4: it is written, and the worker that has the partition has not said that it knows."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.control import (
     COMMAND_HEADER,
+    ENDED_MAX,
     HALTED,
     PAUSED,
     RUNNING,
@@ -211,6 +212,44 @@ def test_a_halt_goes_with_its_partition() -> None:
     desired.halt(b"doc:7", command("key:doc:7", HALTED, "other"), partition=6)
     desired.give_up(5)
     assert (PAUSED, HALTED) == (desired.why_held(b"doc:42", 5), desired.why_held(b"doc:7", 6))
+
+
+def test_what_names_another_command_ends_nothing() -> None:
+    """Somebody lets go on what was shown: a halt that came between is of another request, and stays."""
+    desired = Desired()
+    put(desired, command(state=HALTED, name="shown"), command(state=HALTED, name="newer"))
+    shown = replace(command(state=RUNNING, name="resume-1"), ends="shown")
+    assert shown == read_command(stands(message(shown, TOPIC)))
+    assert [None] == put(desired, shown, first=2)
+    assert HALTED == desired.why_held(b"doc:42", 0)
+    assert [KEY] == put(desired, replace(shown, id="resume-2", ends="newer"), first=3)
+    assert "" == desired.why_held(b"doc:42", 0)
+
+
+@pytest.mark.parametrize("ends", ["", "halt-1"])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_halt_that_has_ended_does_not_come_again(ends: str, *, is_compacted: bool) -> None:
+    """It was sent twice, and somebody let its key go on between: only a new failure halts anew.
+
+    Where compaction took the first one away, its end says which one that was, if it names it.
+    """
+    desired, halt = Desired(), command(state=HALTED, name="halt-1")
+    if not is_compacted:
+        put(desired, halt)
+    put(desired, replace(command(state=RUNNING, name="resume"), ends=ends), first=1)
+    assert [None if ends or not is_compacted else KEY] == put(desired, halt, first=2)
+    assert [KEY] == put(desired, replace(halt, id="halt-2"), first=3)
+    assert HALTED == desired.why_held(b"doc:42", 0)
+
+
+def test_what_has_ended_is_remembered_for_a_while() -> None:
+    """The last thousand halts: memory is bounded."""
+    desired = Desired()
+    for number in range(0, 2 * ENDED_MAX + 2, 2):
+        put(desired, command(state=HALTED, name=f"halt-{number}"), command(state=RUNNING, name=f"resume-{number}"), first=number)
+    assert [KEY] == put(desired, command(state=HALTED, name="halt-0"), first=3 * ENDED_MAX)
+    assert [KEY] == put(desired, command(state=RUNNING, name="resume"), first=3 * ENDED_MAX + 1)
+    assert [None] == put(desired, command(state=HALTED, name=f"halt-{2 * ENDED_MAX}"), first=3 * ENDED_MAX + 2)
 
 
 @given(st.lists(commands(), max_size=30))

@@ -109,7 +109,7 @@ def test_in_a_strict_lane_that_has_parked_ones_their_key_decides() -> None:
 
 
 def test_a_dead_letter_of_who_asked_for_it_halts_its_key() -> None:
-    """With the outcome goes the command; the id is the request's place, so that it halts once however often it is read."""
+    """With the outcome goes the command; the id is the request's place and the assignment's epoch: it halts once each time it fails."""
     lane = keyed()
     lane.add(record(value(attempts_max=1, after_failure="halt_key"), 5), MONO)
     start(lane)
@@ -117,7 +117,7 @@ def test_a_dead_letter_of_who_asked_for_it_halts_its_key() -> None:
     outcome = settle(lane)
     assert outcome.halt is not None
     assert ("key:doc:42", "halted") == (outcome.halt.target, outcome.halt.state)
-    assert "halt/dispatcher.requests/0/5@pX3kQ9aZ" == outcome.halt.id
+    assert f"halt/dispatcher.requests/0/5@pX3kQ9aZ/{OWNER.epoch}" == outcome.halt.id
     assert [b"key:doc:42"] == [message.key for message in outcome.extra]
 
 

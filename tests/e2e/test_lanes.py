@@ -9,9 +9,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from dispatcher.adapters.kafka.log import LogReader
+from dispatcher.client import control
 from dispatcher.client.lanes import Effect, Lanes, lane, partition
+from dispatcher.core.control import HALTED, Command, message, read_command
 from dispatcher.core.lane_board import LaneRow, lane_rows, partition_rows
 from dispatcher.core.partitioner import partition_for
+from dispatcher.core.positions import START, Span
 from tests.e2e.conftest import Run
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, by_request, header, kill, stage, value
 from tests.topics import SettingsFactory
@@ -125,6 +129,33 @@ def test_a_failure_halts_its_key_until_somebody_skips(set_up: Stage) -> None:
     found = by_request(replies.await_count(6))
     statuses = {name: header(one, "dispatcher-status") for name, one in found.items()}
     assert {"bad-0": "dead", "more-2": "dead"} | dict.fromkeys(("r-0", "r-1", "more-0", "more-1"), "ok") == statuses
+
+
+def test_a_skip_lifts_only_the_halt_that_was_shown(settings: SettingsFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another request fails while it is being written: its halt stays, is told, and is what the topic keeps of that key."""
+    made = settings(partitions=1)
+    topic, make = made.topics.control, control.command
+
+    def halt(name: str) -> Command:
+        written = Command(name, "key:doc:42", HALTED, "2026-11-29T10:00:00Z", "a worker", name)
+        control.write(made, message(written, topic), WITHIN_S)
+        return written
+
+    def late(*wanted: str) -> Command:
+        halt("newer")
+        return make(*wanted)
+
+    halt("shown")
+    plan = Lanes(made).plan_skip(b"doc:42")
+    monkeypatch.setattr(control, "command", late)
+    effect = Lanes(made).skip(plan)
+    assert (False, "newer") == (effect.changed, effect.command and effect.command.id)
+    with LogReader(made, topic, WITHIN_S) as reader:
+        found = [read_command(record) for record in reader.read(Span(START), until_end=True)]
+    assert ["shown", "newer", None, "newer"] == [one.id if one is not None and one.state == HALTED else None for one in found]
+    monkeypatch.undo()
+    assert Lanes(made).skip(Lanes(made).plan_skip(b"doc:42")).changed
+    assert [] == list(control.desired(made, WITHIN_S).targets())
 
 
 @pytest.mark.parametrize("room", [pytest.param(4000, marks=pytest.mark.soak), 4])
