@@ -184,6 +184,39 @@ def test_a_pause_asked_for_while_a_partition_is_given_back_does_not_meet_its_nex
     assert not log.paused
 
 
+def test_what_is_said_of_an_assignment_that_has_ended_is_not_taken_for_its_next() -> None:
+    """Letters come late: to stop, or to go on, was meant of what is not held any more. The partition that is kept is read as it should be."""
+
+    class Noting(Log):
+        note: str | None = None
+
+        def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
+            del timeout_s
+            return {n: Committed(0, self.note) for n in partitions}
+
+        def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]:
+            self.note = positions[0][1]
+            return {0: None}
+
+    log, mailbox = Noting(), SimpleQueue[Command]()
+    common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
+    poller = Poller(WorkerSettings(), bytes(16), 1, log, Engine(), *common)
+    log.subscribe(poller)
+    poller.step()
+    (before,) = poller.snapshot.live
+    poller.on_lost([0])
+    log.subscribe(poller)
+    poller.step()
+    (after,) = poller.snapshot.live
+    assert before.epoch < after.epoch
+    for letter, is_paused in ((Pause(before), False), (Pause(after), True), (Resume(before), True), (Resume(after), False)):
+        mailbox.put(letter)
+        # Paused is what was asked for before the last poll.
+        poller.step()
+        poller.step()
+        assert is_paused == log.paused, str(letter)
+
+
 class Died(Exception):
     """The process is gone."""
 
