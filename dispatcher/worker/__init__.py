@@ -1,1 +1,1 @@
-"""The worker: three owners (poller, engine, publisher) that say everything to each other in letters."""
+"""The worker: owners (poller, engine, publisher, restorer, reporter) that say everything to each other in letters."""

@@ -1,8 +1,10 @@
-"""What the three owners of a worker say to each other. No owner reads another's state; all of it travels as these values.
+"""What the owners of a worker say to each other. No owner reads another's state; all of it travels as these values.
 
 poller ──records, rebalances──▶ engine ──outcomes──▶ publisher
    ▲ └──────────── Snapshot, read by ────────────────▲ │ │
    └─────────────── commands ◀───────────────────────┴─┘ acknowledged, back to the engine
+
+restorer ──what is wanted, what is parked──▶ engine ──what to restore and fetch──▶ restorer
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A worker process: the three owners made, started, watched and ended."""
+"""A worker process: the owners made, started, watched and ended."""
 
 from __future__ import annotations
 

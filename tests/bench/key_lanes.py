@@ -183,6 +183,7 @@ class Bench:
             "worker": worker,
             "upstreams.callee": {"base_url": self._callee.url, "allow_private": True},
         }
+        # JSON's spelling of strings, numbers and booleans is TOML's too.
         text = "".join(
             f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items()) for name, table in tables.items()
         )
@@ -199,11 +200,6 @@ class Bench:
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _lines(table: dict[str, Any]) -> str:
-    """JSON's spelling of strings, numbers and booleans is TOML's too."""
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
 
 
 def _request(path: str) -> bytes:

@@ -156,5 +156,5 @@ def test_many_keys_are_parked_while_workers_die(settings: SettingsFactory, tmp_p
 
 def _tally(set_up: Stage, workers: list[Worker]) -> dict[str, object]:
     seen = set_up.witness()
-    missing = sum(len(worker.events("parked_missing")) for worker in workers)
-    return {"calls": seen["calls"], "repeated": seen["repeated"], "statuses": seen["statuses"], "missing": missing}
+    lost = sum(len(worker.events("parked_lost")) for worker in workers)
+    return {"calls": seen["calls"], "repeated": seen["repeated"], "statuses": seen["statuses"], "lost": lost}
