@@ -185,7 +185,7 @@ def test_a_pause_asked_for_while_a_partition_is_given_back_does_not_meet_its_nex
 
 
 def test_what_is_said_of_an_assignment_that_has_ended_is_not_taken_for_its_next() -> None:
-    """Letters come late: to stop, or to go on, was meant of what is not held any more. The partition that is kept is read as it should be."""
+    """Letters come late: to stop, or to go on, was meant of what is not held any more. The partition that came is read on."""
 
     class Noting(Log):
         note: str | None = None
