@@ -10,7 +10,8 @@ import orjson
 from dispatcher.core.call import Answered, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
-from dispatcher.core.outcome import Owner
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.settings import Settings
@@ -74,3 +75,9 @@ def refusal(of: Record, by: Decoder | None = None) -> tuple[Envelope, Refusal]:
 def answer(status: int = 200, body: bytes = b"{}", headers: HeaderPairs = (("content-type", "application/json"),)) -> Answered:
     """A whole answer of a callee."""
     return Answered(status, headers, body)
+
+
+def settled(held: Partition, outcome: Outcome, now_mono: float) -> Outcome:
+    """`outcome` as its partition hands it out, where it is withheld for nothing and takes nothing along."""
+    (planned,) = held.settle(outcome, now_mono)
+    return planned

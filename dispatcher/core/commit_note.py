@@ -24,7 +24,7 @@ _HEAD = struct.Struct(">3sB16sQQ")
 _BODY = struct.Struct(">QI")
 _MAGIC, _VERSION = b"dsp", 2
 # Four characters of base64 carry three bytes.
-_RANGES_MAX_BYTES = METADATA_MAX // 4 * 3 - _HEAD.size - _BODY.size
+RANGES_MAX_BYTES = METADATA_MAX // 4 * 3 - _HEAD.size - _BODY.size
 
 Range = tuple[int, int]
 
@@ -94,7 +94,7 @@ def _packed(position: int, settled: Iterable[Range]) -> bytes:
                 packed.append(number & 0x7F | 0x80)
                 number >>= 7  # noqa: PLW2901 - the number is used up digit by digit
             packed.append(number)
-        if len(packed) > _RANGES_MAX_BYTES:
+        if len(packed) > RANGES_MAX_BYTES:
             del packed[before:]
             break
         at = stop

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from heapq import heappop, heappush
 
 from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.core.commit_note import Range
@@ -17,8 +19,11 @@ from dispatcher.core.progress import Progress
 from dispatcher.core.record import Message, Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room
+from dispatcher.core.spans import NUMBER_MAX_BYTES
 from dispatcher.core.steps import Fetch
 
+# What one range more takes in a commit at most: its own two numbers, and a distance that is split in two.
+RANGE_BYTES = 3 * NUMBER_MAX_BYTES
 # Of a busy lane whose queue is parked so many stay, so that it runs on while others are read back.
 KEEP = 8
 
@@ -44,6 +49,8 @@ class Partition:
             "_unpublished",
             "_unpublished_bytes",
             "_void",
+            "_withheld",
+            "_withheld_of",
         ),
         *("_why_held", "calls", "closed", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
     )
@@ -78,6 +85,9 @@ class Partition:
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
         self._unpublished: dict[int, tuple[int, float]] = {}
         self._unpublished_bytes = 0
+        # Outcomes that no commit could tell of yet, the oldest first, and the offsets of each lane among them.
+        self._withheld: list[tuple[int, Outcome]] = []
+        self._withheld_of: dict[bytes | None, list[int]] = {}
         self._tap = Tap()
 
     @property
@@ -89,6 +99,11 @@ class Partition:
     def held(self) -> Amount:
         """Those records, and what they take."""
         return Amount(self._held_records, self._held_bytes)
+
+    @property
+    def withheld(self) -> int:
+        """Requests that have ended so far above the mark that no commit can tell of them yet."""
+        return len(self._withheld)
 
     @property
     def is_drained(self) -> bool:
@@ -110,12 +125,14 @@ class Partition:
 
     @property
     def _is_map_pressed(self) -> bool:
-        return self.progress.ranges * 2 >= self._room.ranges
+        progress, room = self.progress, self._room
+        return progress.ranges * 2 >= room.ranges or progress.map_bytes * 2 >= room.map_bytes
 
     @property
     def is_map_full(self) -> bool:
-        """Whether a commit could not carry one more range: only what fills a gap may start."""
-        return self.progress.ranges >= self._room.ranges
+        """Whether a commit could soon not carry one more range: only what touches the mark, or another range, may start."""
+        progress, room = self.progress, self._room
+        return progress.ranges >= room.ranges or progress.map_bytes * 5 >= room.map_bytes * 4
 
     def is_held_back(self, now: float) -> bool:
         """Whether no further call may start since too much waits to be published, or something for too long.
@@ -129,11 +146,13 @@ class Partition:
         return since is not None and now - since >= self._room.unpublished_s
 
     def may_start(self, lane: Lane) -> bool:
-        """Whether what this lane would settle next fits into a commit."""
-        if not self.is_map_full:
+        """Whether what this lane would settle next fits into a commit. The oldest request of all always may."""
+        if not self._withheld and not self.is_map_full:
             return True
         offset = lane.first_offset
-        return offset is not None and (offset < self.progress.top or not self.progress.is_open(offset))
+        if offset is None or self._is_behind_withheld(lane.key, offset):
+            return False
+        return not (self.is_map_full and self.progress.is_open(offset) and self.progress.adds_range(offset))
 
     def lane_of(self, key: bytes | None) -> Lane | None:
         """The lane of a key, if it has anything."""
@@ -209,15 +228,53 @@ class Partition:
         lanes, outcomes = [], []
         for key, (came, gone) in of_lane.items():
             lane = self._lane(key)
-            outcomes += [self.settle(outcome, instant.mono) for outcome in lane.fetched(came, gone, instant)]
+            for outcome in lane.fetched(came, gone, instant):
+                outcomes += self.settle(outcome, instant.mono)
             lanes.append(lane)
         return lanes, outcomes
 
-    def settle(self, outcome: Outcome, now: float) -> Outcome:
-        """`outcome` with the position that may be committed with it. Outcomes are to be published in the order of these calls.
+    def settle(self, outcome: Outcome, now: float) -> list[Outcome]:
+        """Outcomes with the positions that may be committed with them. They are to be published in the order of these calls.
 
-        What comes from the parked topic has left the log before: it ends there, by a tombstone, unless it is moved anew.
+        `outcome` is not among them where a commit could not tell of it: calls in hand may end that far above the mark. It is withheld, and
+        what is younger in its lane with it, until older ones have ended; the oldest of all always fits. What was withheld before may
+        come with it.
         """
+        assert outcome.record is not None
+        offset, lane = outcome.record.offset, outcome.record.key if self._by_key else None
+        if self._is_behind_withheld(lane, offset) or not self._fits(offset):
+            heappush(self._withheld, (offset, outcome))
+            insort(self._withheld_of.setdefault(lane, []), offset)
+            return []
+        return [self._settle(outcome, now), *self.released(now)]
+
+    def released(self, now: float) -> list[Outcome]:
+        """Outcomes that were withheld, and of which a commit can tell now."""
+        done = []
+        while self._withheld and self._fits(self._withheld[0][0]):
+            offset, outcome = heappop(self._withheld)
+            assert outcome.record is not None
+            lane = outcome.record.key if self._by_key else None
+            self._withheld_of[lane].remove(offset)
+            if not self._withheld_of[lane]:
+                del self._withheld_of[lane]
+            done.append(self._settle(outcome, now))
+        return done
+
+    def _is_behind_withheld(self, lane: bytes | None, offset: int) -> bool:
+        """Whether something older of the lane has ended and cannot be published yet."""
+        older = self._withheld_of.get(lane)
+        return older is not None and older[0] < offset
+
+    def _fits(self, offset: int) -> bool:
+        """Whether a commit can tell that the record at `offset` has ended; what was parked has left the log before."""
+        progress = self.progress
+        if not progress.is_open(offset) or not progress.adds_range(offset):
+            return True
+        return progress.map_bytes + RANGE_BYTES <= self._room.map_bytes
+
+    def _settle(self, outcome: Outcome, now: float) -> Outcome:
+        """What comes from the parked topic has left the log before: it ends there, by a tombstone, unless it is moved anew."""
         record = outcome.record
         assert record is not None
         if self.progress.is_open(record.offset):
@@ -290,7 +347,7 @@ class Partition:
         moved, released = lane.park(keep, self._room.parked_max_bytes - OVERHEAD_MAX_BYTES, instant)
         for record in released:
             self._release(record)
-        return [self.settle(outcome, instant.mono) for outcome in moved]
+        return [done for outcome in moved for done in self.settle(outcome, instant.mono)]
 
     def flow(self) -> Flow | None:
         """Whether the source should stop or go on; None where nothing changes."""

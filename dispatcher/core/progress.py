@@ -45,9 +45,14 @@ class Progress:
         return len(self._above)
 
     @property
-    def top(self) -> int:
-        """Nothing at or above it is settled."""
-        return max(self._above.top, self.planned)
+    def map_bytes(self) -> int:
+        """What those take in a commit, at most."""
+        return self._above.size_bytes
+
+    def adds_range(self, offset: int) -> bool:
+        """Whether settling the record at `offset`, which is open, makes one range more: it touches neither the mark nor another."""
+        start = self._open[offset]
+        return start > self.planned and not self._above.touches(start, offset + 1)
 
     @property
     def reached(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dispatcher.core.commit_note import RANGES_MAX_BYTES
 from dispatcher.settings import Settings
 
 
@@ -19,8 +20,10 @@ class Room:
     records: int
     size_bytes: int
     unpublished_s: float
-    # Ranges that a commit carries take 2-5 bytes each, and there is place for 3,000 bytes.
+    # From so many ranges above the mark on, or four fifths of `map_bytes`, nothing starts that would make one more.
     ranges: int = 1000
+    # What is published has its place in a commit: at most so many bytes of ranges, and a little less than there is.
+    map_bytes: int = RANGES_MAX_BYTES - 64
     # A new owner reads again from the mark on: so much takes it less than a second.
     distance: int = 10_000
     parked: int = 100_000

@@ -15,11 +15,12 @@ class Spans:
     ([(3, 9)], True, False)
     """
 
-    __slots__ = ("_starts", "_stops")
+    __slots__ = ("_starts", "_stops", "size_bytes")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self._starts: list[int] = []
         self._stops: list[int] = []
+        self.size_bytes = 0  # what writing them down takes at most, as `core/commit_note.py` does it
         for start, stop in ranges:
             self.add(start, stop)
 
@@ -34,15 +35,10 @@ class Spans:
         i = bisect_right(self._starts, offset) - 1
         return i >= 0 and offset < self._stops[i]
 
-    @property
-    def top(self) -> int:
-        """The stop of the last range; 0 where there is none."""
-        return self._stops[-1] if self._stops else 0
-
     def copy(self) -> Spans:
         """The same ranges, as an object of its own."""
         other = Spans()
-        other._starts, other._stops = self._starts.copy(), self._stops.copy()
+        other._starts, other._stops, other.size_bytes = self._starts.copy(), self._stops.copy(), self.size_bytes
         return other
 
     def add(self, start: int, stop: int) -> None:
@@ -54,8 +50,14 @@ class Spans:
         if first < last:
             start = min(start, self._starts[first])
             stop = max(stop, self._stops[last - 1])
+        self.size_bytes -= self._size(first, last + 1)
         self._starts[first:last] = [start]
         self._stops[first:last] = [stop]
+        self.size_bytes += self._size(first, first + 2)
+
+    def touches(self, start: int, stop: int) -> bool:
+        """Whether adding this range would make no further one."""
+        return bisect_left(self._stops, start) < bisect_right(self._starts, stop)
 
     def rise(self, position: int) -> int:
         """Forget what lies below `position`; returns it, or the stop of the range that begins there or below and reaches beyond it."""
@@ -63,5 +65,29 @@ class Spans:
         if gone < len(self._starts) and self._starts[gone] <= position:
             position = self._stops[gone]
             gone += 1
-        del self._starts[:gone], self._stops[:gone]
+        if gone:
+            self.size_bytes -= self._size(0, gone + 1)
+            del self._starts[:gone], self._stops[:gone]
+            self.size_bytes += self._size(0, 1)
         return position
+
+    def _size(self, first: int, last: int) -> int:
+        """What the ranges from number `first` up to `last` take: the distance from the one before, and the length."""
+        size = 0
+        for i in range(first, min(last, len(self._starts))):
+            start = self._starts[i]
+            size += (number_bytes(start - self._stops[i - 1]) if i else NUMBER_MAX_BYTES) + number_bytes(self._stops[i] - start)
+        return size
+
+
+# An offset has 63 bits, and a byte of LEB128 carries seven. The distance of the first range depends on where it is counted from.
+NUMBER_MAX_BYTES = 9
+
+
+def number_bytes(number: int) -> int:
+    """What a number takes in LEB128.
+
+    >>> number_bytes(0), number_bytes(127), number_bytes(128), number_bytes(2**63 - 1)
+    (1, 1, 2, 9)
+    """
+    return max(1, (number.bit_length() + 6) // 7)

@@ -107,7 +107,7 @@ class Engine:
             partition = self._of(owner)
             if partition is not None:
                 known = partition.progress.reached
-                self._publish_if(partition.reach_end(end, now))
+                self._read_on(partition, partition.reach_end(end, now))
                 lanes = partition.admit(end)
                 self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
                 for lane in lanes:
@@ -124,7 +124,7 @@ class Engine:
         partition = None if owner is None else self._of(owner)
         if partition is None:
             return
-        self._publish_if(partition.skip_to(gap.goes_on_at, self._clock.now().mono))
+        self._read_on(partition, partition.skip_to(gap.goes_on_at, self._clock.now().mono))
         lanes = partition.admit(gap.goes_on_at)
         # Among what was lost may be what somebody wanted ended.
         self._skip(partition, self.desired.skips())
@@ -232,8 +232,7 @@ class Engine:
         if missing:
             self._observer.missing(owner, missing)
         lanes, outcomes = partition.fetched(found, missing, self._clock.now())
-        for outcome in outcomes:
-            self._publish(outcome)
+        self._publish(*outcomes)
         for lane in lanes:
             self._advance(partition, lane)
 
@@ -320,20 +319,21 @@ class Engine:
     def _settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
         if outcome.halt is not None and outcome.record is not None and outcome.record.key is not None:
             self.desired.halt(outcome.record.key, outcome.halt, partition.owner.partition)
-        self._publish(partition.settle(outcome, now))
+        self._publish(*partition.settle(outcome, now))
 
-    def _publish(self, outcome: Outcome) -> None:
-        """Hand over an outcome that the partition has settled; a command to skip its request has had its effect."""
-        record = outcome.record
-        if record is not None and outcome.reply is not None:
-            outcome = self._without_skip(outcome, record)
-        misplaced = record is not None and not self._decoder.on_right_partition(record)
-        self._observer.settled(outcome, misplaced=misplaced)
-        self._publisher.put(outcome)
-
-    def _publish_if(self, outcome: Outcome | None) -> None:
-        if outcome is not None:
+    def _publish(self, *outcomes: Outcome) -> None:
+        """Hand over outcomes that the partition has settled; a command to skip such a request has had its effect."""
+        for settled in outcomes:
+            record, outcome = settled.record, settled
+            if record is not None and outcome.reply is not None:
+                outcome = self._without_skip(outcome, record)
+            misplaced = record is not None and not self._decoder.on_right_partition(record)
+            self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
+
+    def _read_on(self, partition: Partition, outcome: Outcome | None) -> None:
+        """The mark may have moved by what nobody executes."""
+        self._publish(*([] if outcome is None else [outcome]), *partition.released(self._clock.now().mono))
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
         known = self._timers.get(lane)

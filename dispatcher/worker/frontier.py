@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dispatcher.core.commit_note import CommitNote, Range
+from dispatcher.core.commit_note import RANGES_MAX_BYTES, CommitNote, Range
 from dispatcher.core.outcome import Owner
 from dispatcher.core.spans import Spans
 from dispatcher.worker.ready import Ready
@@ -16,6 +16,7 @@ class Frontier:
     def __init__(self, topic_id: bytes) -> None:
         self._topic_id = topic_id
         self._settled: dict[Owner, Spans] = {}
+        self.cuts = 0  # commits that could not tell of all that they settle, which partitions see to (`Partition.settle`)
 
     def begin(self, owner: Owner, settled: Iterable[Range]) -> None:
         """An assignment begins; those of its partition before it are over."""
@@ -49,4 +50,5 @@ class Frontier:
     def _note(self, owner: Owner, position: int, spans: Spans, transaction: int) -> str:
         above = spans.copy()
         above.rise(position)
+        self.cuts += above.size_bytes > RANGES_MAX_BYTES
         return CommitNote(self._topic_id, owner.epoch, transaction, position, tuple(above)).encode()

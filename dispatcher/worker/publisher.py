@@ -109,6 +109,9 @@ class Publisher:
         self._next_start = self._clock.now().mono + self._interval_s
         if outcomes:
             self._way.publish([self._destinations.ready(outcome) for outcome in outcomes])
+            if self._frontier.cuts:
+                self._frontier.cuts = 0
+                self._insistence.observer.publish_failed("commit_map", "TOO_LARGE")
         if barrier is not None:
             barrier.answer.put("past")
 

@@ -17,7 +17,7 @@ from dispatcher.core.record import Record
 from dispatcher.core.room import Room
 from dispatcher.core.status import Reason
 from dispatcher.core.steps import Idle, Settle, Start, Wait
-from tests.specimens import MONO, OWNER, answer, decoder, now, record
+from tests.specimens import MONO, OWNER, answer, decoder, now, record, settled
 
 DECODER = decoder()
 ROOM = Room(records=4, size_bytes=1 << 20, unpublished_s=10)
@@ -57,7 +57,7 @@ def settle(held: Partition, status: int = 200) -> Outcome:
     lane(held).answered(answer(status), now(), 0.5)
     step = lane(held).next(now())
     assert isinstance(step, Settle)
-    return held.settle(step.outcome, MONO)
+    return settled(held, step.outcome, MONO)
 
 
 def test_a_full_partition_pauses_once_and_resumes_at_half() -> None:
@@ -83,7 +83,7 @@ def test_answers_that_wait_to_be_published_are_bounded_too() -> None:
     step = lane(held).next(now())
     assert isinstance(step, Settle)
     assert not held.is_held_back(MONO)
-    large = held.settle(step.outcome, MONO)
+    large = settled(held, step.outcome, MONO)
     assert held.is_held_back(MONO)
     held.acknowledge(large.cut(large.reply.envelope.reply_topic if large.reply else ""))
     assert not held.is_held_back(MONO)
@@ -108,7 +108,7 @@ def test_bytes_count_as_records_do() -> None:
     assert accept(held, [record(b"x" * 1000)]) is Flow.PAUSE
     step = lane(held).next(now())
     assert isinstance(step, Settle)
-    assert acknowledge(held, held.settle(step.outcome, MONO)) is Flow.RESUME
+    assert acknowledge(held, settled(held, step.outcome, MONO)) is Flow.RESUME
 
 
 def test_a_record_is_held_until_it_is_acknowledged() -> None:
@@ -161,7 +161,7 @@ def test_it_is_drained_when_call_and_publication_have_ended() -> None:
     assert not held.is_drained
     step = lane(held).next(now())
     assert isinstance(step, Settle)
-    outcome = held.settle(step.outcome, MONO)
+    outcome = settled(held, step.outcome, MONO)
     assert not held.is_drained
     held.acknowledge(outcome)
     assert held.is_drained
@@ -234,7 +234,7 @@ class PartitionMachine(RuleBasedStateMachine):
             case Settle(outcome):
                 assert outcome.record is not None
                 self.settled.append(outcome.record.offset)
-                self.unacknowledged.append(self.held.settle(outcome, MONO))
+                self.unacknowledged.append(settled(self.held, outcome, MONO))
             case Wait(until, why):
                 assert until > MONO + self.later_s
                 assert why in {"backoff", "retry_after"}

@@ -15,7 +15,7 @@ from dispatcher.core.room import Room
 from dispatcher.core.steps import Fetch, Settle, Start
 from tests.core.aside import PARKED, Aside
 from tests.core.keyed import DECODER, Hold, content
-from tests.specimens import MONO, OWNER, answer, now, record
+from tests.specimens import MONO, OWNER, answer, now, record, settled
 
 ROOM = Room(records=20, size_bytes=1 << 20, unpublished_s=10, ranges=3)
 ALPHABET = [b"%c" % letter for letter in range(ord("a"), ord("z") + 1)]
@@ -53,7 +53,7 @@ def end(held: Partition, key: bytes, later_s: float = 0) -> Outcome:
     lane(held, key).answered(answer(), now(later_s), 0.5)
     step = lane(held, key).next(now(later_s))
     assert isinstance(step, Settle)
-    return held.settle(step.outcome, MONO + later_s)
+    return settled(held, step.outcome, MONO + later_s)
 
 
 def settle(held: Partition, key: bytes) -> Outcome:
@@ -162,14 +162,14 @@ def test_what_still_stands_in_the_log_is_not_restored() -> None:
 
 
 def test_a_full_map_lets_only_those_start_that_fill_its_gaps() -> None:
-    """Three ranges at most: a waits, and every second of the others has ended. Nothing above may start; what lies between may."""
+    """Three ranges at most: a waits, every second of the others has ended. What touches one may start, what would be one more may not."""
     held = partition()
     accept(held, b"abcdefghi")
     for key in (b"b", b"d", b"f"):
         settle(held, key)
     assert (3, True) == (held.progress.ranges, held.is_map_full)
     allowed = {one.key for one in held.lanes.values() if len(one) and held.may_start(one)}
-    assert {b"a", b"c", b"e"} == allowed
+    assert {b"a", b"c", b"e", b"g"} == allowed
     settle(held, b"c")
     assert not held.is_map_full
     assert all(held.may_start(one) for one in held.lanes.values())
@@ -178,14 +178,14 @@ def test_a_full_map_lets_only_those_start_that_fill_its_gaps() -> None:
 def test_a_full_map_lets_parked_ones_come_back() -> None:
     """They have left the log: their end adds nothing to the map."""
     held, aside = partition(), Aside()
-    accept(held, b"abcdefgh")
+    accept(held, b"abcdefghi")
     wait(held, b"a")
     publish(held, aside, held.park(now(1)))
     assert [0] == aside.offsets
     for key in (b"c", b"e", b"g"):
         settle(held, key)
     assert held.is_map_full
-    assert not held.may_start(lane(held, b"h"))
+    assert not held.may_start(lane(held, b"i"))
     assert held.may_start(lane(held, b"a"))
 
 
@@ -193,10 +193,10 @@ def test_an_earlier_owner_s_ranges_count() -> None:
     """They stand in the map until the position has passed them; what they say has ended is dropped when it is delivered."""
     held = partition(settled=[(1, 2), (3, 4), (5, 6)])
     assert held.is_map_full
-    assert [b"a", b"c", b"e", b"g"] == [one.key for one in accept(held, b"abcdefg")]
-    assert not held.may_start(lane(held, b"g"))
+    assert [b"a", b"c", b"e", b"g", b"h"] == [one.key for one in accept(held, b"abcdefgh")]
+    assert not held.may_start(lane(held, b"h"))
     assert [2, 4, 6] == [settle(held, key).position for key in (b"a", b"c", b"e")]
-    assert 7 == settle(held, b"g").position
+    assert [7, 8] == [settle(held, key).position for key in (b"g", b"h")]
 
 
 def test_ten_slow_keys_do_not_stop_the_others() -> None:
@@ -340,7 +340,7 @@ def test_behind_a_halted_key_only_so_many_wait() -> None:
     accept(held, b"aaa", first=2)
     refused = []
     while isinstance(step := lane(held, b"a").next(now()), Settle):
-        refused.append(held.settle(step.outcome, MONO))
+        refused.append(settled(held, step.outcome, MONO))
     assert [3, 4] == [one.record.offset for one in refused if one.record is not None]
     publish(held, aside, refused)
     assert (1, 2) == (held.held_records, held.parked)
@@ -400,9 +400,47 @@ def test_a_hundred_rounds_leave_nothing() -> None:
         for one in list(held.lanes.values()):
             while isinstance(step := one.next(now(n)), Start):
                 one.answered(answer(), now(n), 0.5)
-                settled = one.next(now(n))
-                assert isinstance(settled, Settle)
-                publish(held, aside, [held.settle(settled.outcome, MONO + n)])
+                ended = one.next(now(n))
+                assert isinstance(ended, Settle)
+                publish(held, aside, [settled(held, ended.outcome, MONO + n)])
                 assert step.first
             held.retire(one)
     assert (0, 0, {}, 200, 0) == (held.held_records, held.parked, held.lanes, held.progress.acknowledged, held.progress.ranges)
+
+
+def test_nothing_is_published_that_no_commit_could_tell_of() -> None:
+    """Calls in hand end far above one that does not: what does not fit beside it waits with its reply, until older ones have ended."""
+    held = partition(Room(records=10_000, size_bytes=1 << 30, unpublished_s=1e9, map_bytes=100))
+    keys = [b"k%d" % n for n in range(200)]
+    lanes = [lane for n, key in enumerate(keys) for lane in held.accept([record(offset=n, key=key)], MONO)]
+    for one in lanes:
+        assert isinstance(one.next(now()), Start)
+    published: list[Outcome] = []
+    withheld = 0
+    # Every second one ends, the youngest first: each would be a range of its own.
+    for one in [*lanes[199::-2], *lanes[2::2]]:
+        one.answered(answer(), now(), 0.5)
+        step = one.next(now())
+        assert isinstance(step, Settle)
+        published += held.settle(step.outcome, MONO)
+        assert held.progress.map_bytes <= 100
+        withheld = max(withheld, held.withheld)
+    assert (0, 199) == (held.withheld, len(published))
+    assert withheld > 50
+    lanes[0].answered(answer(), now(), 0.5)
+    step = lanes[0].next(now())
+    assert isinstance(step, Settle)
+    published += held.settle(step.outcome, MONO)
+    assert (200, 0, 200) == (len(published), held.withheld, published[-1].position)
+
+
+def test_what_is_younger_in_the_lane_waits_with_it() -> None:
+    """Replies of a lane stand in its order; an older request of the same lane may end meanwhile, and nothing younger starts."""
+    held = partition(Room(records=10_000, size_bytes=1 << 30, unpublished_s=1e9, map_bytes=20))
+    (lane,) = held.accept([record(offset=n, key=b"a") for n in (1, 2, 3)], MONO)
+    for offset, is_first in ((2, False), (1, True)):
+        outcome = lane.skip(offset, "no", now())
+        assert isinstance(outcome, Outcome)
+        done = [one.record.offset for one in held.settle(outcome, MONO) if one.record is not None]
+        assert ([1, 2] if is_first else []) == done
+        assert held.may_start(lane)

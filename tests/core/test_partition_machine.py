@@ -29,9 +29,14 @@ ID = base64.urlsafe_b64decode(TOPIC_ID + "==")
 class PartitionMachine(RuleBasedStateMachine):
     """The engine's part is played with drawn keys, times and answers; publishing and committing are one, as in a transaction."""
 
-    @initialize(ranges=st.integers(2, 5), records=st.integers(4, 20), parked=st.sampled_from([3, 100]))
-    def begin(self, ranges: int, records: int, parked: int) -> None:
-        self.room = Room(records, 1 << 30, 1e9, ranges=ranges, distance=30, parked=parked, queue_s=3.0)
+    @initialize(
+        ranges=st.integers(2, 5),
+        records=st.integers(4, 20),
+        parked=st.sampled_from([3, 100]),
+        map_bytes=st.sampled_from([30, 40, 60, 2957]),
+    )
+    def begin(self, ranges: int, records: int, parked: int, map_bytes: int) -> None:
+        self.room = Room(records, 1 << 30, 1e9, ranges=ranges, distance=30, parked=parked, queue_s=3.0, map_bytes=map_bytes)
         self.log: list[tuple[int, bytes]] = []
         self.end = 0
         self.aside = Aside()
@@ -83,6 +88,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.end += markers
         if (outcome := self.held.reach_end(self.end, MONO + self.later_s)) is not None:
             self.unacknowledged.append(outcome)
+        self.unacknowledged.extend(self.held.released(MONO + self.later_s))
         self.held.admit(self.end)
 
     @precondition(lambda self: not self.held.is_restored)
@@ -123,7 +129,7 @@ class PartitionMachine(RuleBasedStateMachine):
         assert outcome.record is not None
         self.open.discard(outcome.record.offset)
         self.ended.add(outcome.record.offset)
-        self.unacknowledged.append(self.held.settle(outcome, MONO + self.later_s))
+        self.unacknowledged.extend(self.held.settle(outcome, MONO + self.later_s))
 
     @precondition(lambda self: self.calling)
     @rule(n=st.integers(0, 4), status=st.sampled_from([200, 200, 404, 500, 503]))
@@ -184,7 +190,8 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         held, lanes = self.held, list(self.held.lanes.values())
         publishing = [outcome for outcome in self.unacknowledged if outcome.record is not None]
-        assert held.held_records == sum(len(lane) for lane in lanes) + len(publishing)
+        assert held.held_records == sum(len(lane) for lane in lanes) + len(publishing) + held.withheld
+        assert held.progress.map_bytes <= self.room.map_bytes
         assert held.parked >= sum(lane.parked for lane in lanes)
         assert held.progress.acknowledged <= held.progress.planned
         assert all(lane.first_offset is not None for lane in lanes if len(lane) or lane.parked)

@@ -8,7 +8,7 @@ from dispatcher.core.parked import Entry, tombstone
 from dispatcher.core.partition import Partition
 from dispatcher.core.room import Room
 from dispatcher.core.steps import Settle, Start
-from tests.specimens import MONO, OWNER, TOPIC_ID, answer, decoder, now, record, settings
+from tests.specimens import MONO, OWNER, TOPIC_ID, answer, decoder, now, record, settings, settled
 
 KEY = b"doc:1"
 ROOM = Room(records=2, size_bytes=1 << 20, unpublished_s=10, park_s=0.1)
@@ -42,4 +42,4 @@ def test_without_transactions_it_ends_with_its_request(*, is_parked_anew: bool) 
         lane.answered(answer(), now(), 0.5)
         step = lane.next(now())
         assert isinstance(step, Settle)
-        assert (END,) == held.settle(step.outcome, MONO).extra
+        assert (END,) == settled(held, step.outcome, MONO).extra

@@ -175,6 +175,7 @@ def _room(chance: Random) -> tuple[tuple[str, float], ...]:
     """Draw bounds that a few dozen requests meet."""
     room = {
         "ranges": chance.choice((2, 4, 1000)),
+        "map_bytes": chance.choice((28, 60, 2957)),
         "distance": chance.choice((3, 10_000)),
         "park_s": chance.choice((0.1, 1.0)),
         "queue_s": chance.choice((0.5, 30.0)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from dispatcher.adapters.kafka.sink import Failed, Sink
 from dispatcher.core import control
 from dispatcher.core.buffer import Flow
 from dispatcher.core.call import Ambiguous, CallResult
-from dispatcher.core.commit_note import CommitNote
+from dispatcher.core.commit_note import CommitNote, Range
 from dispatcher.core.control import Desired
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane
@@ -309,13 +309,13 @@ def _map_lost_where_the_epoch_rises(patch: pytest.MonkeyPatch) -> None:
 
 
 def _map_of_what_is_only_queued(patch: pytest.MonkeyPatch) -> None:
-    settle = Partition.settle
+    settle = Partition._settle
 
     def up_to_the_last(self: Partition, outcome: Outcome, now: float) -> Outcome:
         settled = settle(self, outcome, now)
         return settled if settled.span is None else replace(settled, span=(settled.span[0], self.progress.delivered))
 
-    patch.setattr(Partition, "settle", up_to_the_last)
+    patch.setattr(Partition, "_settle", up_to_the_last)
 
 
 def _tombstone_beside_its_reply(patch: pytest.MonkeyPatch) -> None:
@@ -323,21 +323,21 @@ def _tombstone_beside_its_reply(patch: pytest.MonkeyPatch) -> None:
 
 
 def _parked_for_ever(patch: pytest.MonkeyPatch) -> None:
-    settle = Partition.settle
+    settle = Partition._settle
 
     def leave(self: Partition, outcome: Outcome, now: float) -> Outcome:
         return replace(settle(self, outcome, now), extra=outcome.extra)
 
-    patch.setattr(Partition, "settle", leave)
+    patch.setattr(Partition, "_settle", leave)
 
 
 def _parked_to_nowhere(patch: pytest.MonkeyPatch) -> None:
-    settle = Partition.settle
+    settle = Partition._settle
 
     def drop(self: Partition, outcome: Outcome, now: float) -> Outcome:
         return settle(self, replace(outcome, extra=()) if outcome.parks else outcome, now)
 
-    patch.setattr(Partition, "settle", drop)
+    patch.setattr(Partition, "_settle", drop)
     patch.setattr("dispatcher.worker.exactly_once.placed", lambda pending, _: [ready.outcome for ready in pending])
 
 
@@ -346,11 +346,13 @@ def _skipped_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
-    def is_open(self: Engine, partition: Partition, now: float) -> bool:
-        del self
-        return not partition.is_held_back(now)
+    assigned = Engine.assigned
 
-    patch.setattr(Engine, "_is_open", is_open)
+    def known(self: Engine, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None:
+        assigned(self, owner, position, settled)
+        self.partitions[owner.partition].is_restored = True
+
+    patch.setattr(Engine, "assigned", known)
 
 
 def _newer_parked_before_older_in_the_log(patch: pytest.MonkeyPatch) -> None:

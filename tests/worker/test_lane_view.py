@@ -19,7 +19,7 @@ from dispatcher.core.steps import Start
 from dispatcher.worker import lane_view
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.lane_view import LaneView
-from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings
+from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings, settled
 
 SETTINGS = settings(worker={"ordering": "key", "slot": "a", "report_interval_s": 3})
 VIEW = LaneView(SETTINGS, TOPIC_ID)
@@ -121,7 +121,7 @@ def test_a_partition_says_why_it_stands() -> None:
     assert lane is not None
     lane.answered(answer(), now(), 0.5)
     step: Any = lane.next(now())
-    stuck.settle(step.outcome, MONO)
+    settled(stuck, step.outcome, MONO)
     assert "unpublished" == told(stuck, none, 11).why
 
 

@@ -10,7 +10,7 @@ from dispatcher.core.room import Room
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.observer import WorkerObserver
 from tests.core.test_lane import finish
-from tests.specimens import MONO, OWNER, decoder, record, settings
+from tests.specimens import MONO, OWNER, decoder, record, settings, settled
 
 ROOM = Room(records=100, size_bytes=1 << 20, unpublished_s=10.0)
 
@@ -29,7 +29,7 @@ def test_an_outcome_that_cannot_be_published_is_as_late_as_a_call_that_does_not_
     assert 0 == age(0)
     (lane,) = partition.accept([record(offset=5)], MONO)
     assert 4 == age(4)
-    planned = partition.settle(finish(lane), MONO + 5)
+    planned = settled(partition, finish(lane), MONO + 5)
     assert 60 == age(65)
     partition.acknowledge(planned)
     assert 0 == age(66)
