@@ -345,13 +345,16 @@ async def test_a_full_map_is_told_and_clears_again() -> None:
     stage.answer_all([n for n in stage.callee.calls if n % 2])
     await stage.play()
     assert [0, 2] == slow
-    # Room is looked for now and then.
-    await stage.until(lambda: [(owner, True)] == stage.ear.full)
+    stage.deliver(owner, (12, b"slow0"), (13, b"late"))
+    await stage.play()
+    assert ([0, 2], [(owner, True)]) == (list(stage.callee.calls), stage.ear.full)
     while stage.callee.calls:
         stage.answer_all()
         await stage.play()
-    assert 12 == len(stage.answered())
-    assert 12 == stage.engine.partitions[0].progress.acknowledged
+    assert 13 not in stage.callee.started[: stage.callee.started.index(4)]
+    assert 14 == len(stage.answered())
+    assert 14 == stage.engine.partitions[0].progress.acknowledged
+    # Room is looked for now and then.
     await stage.until(lambda: [(owner, True), (owner, False)] == stage.ear.full)
 
 
