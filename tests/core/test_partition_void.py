@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dispatcher.core.parked import Entry, tombstone
@@ -43,3 +45,21 @@ def test_without_transactions_it_ends_with_its_request(*, is_parked_anew: bool) 
         step = lane.next(now())
         assert isinstance(step, Settle)
         assert (END,) == settled(held, step.outcome, MONO).extra
+
+
+def test_what_the_log_has_lost_ends_in_the_parked_topic_too() -> None:
+    """It counts as settled from now on, so that the next owner would take the copy for a request that waits, and execute it late.
+
+    What was read before it was lost is executed, and its copy ends with it.
+    """
+    held = partition("at_least_once")
+    assert [] == held.restore([VOID, replace(VOID, offset=6), replace(VOID, offset=7)], now())
+    (lane,) = held.accept([record(offset=5, key=KEY)], MONO)
+    outcome = held.skip_to(7, MONO)
+    assert outcome is not None
+    assert ((6, 7), (tombstone("dispatcher.parked", TOPIC_ID, 0, 6),)) == (outcome.span, outcome.extra)
+    assert isinstance(lane.next(now()), Start)
+    lane.answered(answer(), now(), 0.5)
+    step = lane.next(now())
+    assert isinstance(step, Settle)
+    assert (END,) == settled(held, step.outcome, MONO).extra
