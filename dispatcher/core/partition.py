@@ -295,9 +295,16 @@ class Partition:
         return self._hand_out(Outcome(self.owner, None, None), now)
 
     def skip_to(self, position: int, now: float) -> Outcome | None:
-        """The log has nothing below `position` any more; an outcome that only says so, where records were lost by it."""
+        """The log has nothing below `position` any more; an outcome that says so, where records were lost by it.
+
+        Copies of those end with them: to the next owner they would be parked requests, to be executed long after younger ones.
+        """
         lost = None if self.closed else self.progress.skip_to(position)
-        return None if lost is None else self._hand_out(Outcome(self.owner, None, None), now, lost)
+        if lost is None:
+            return None
+        gone = sorted(offset for offset in self._void if self.progress.is_settled(offset))
+        self._void.difference_update(gone)
+        return self._hand_out(Outcome(self.owner, None, None), now, lost, tuple(map(self._tombstone, gone)))
 
     def end(self, target: Message, now: float) -> Outcome:
         """An outcome that does nothing but write `target`: the tombstone of a command that has no effect any more."""
