@@ -33,7 +33,7 @@ class Metrics:
         self.lag = gauge("lane_lag_records", "End of the log less committed position", "partition")
         self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that is not published", "partition")
         self.inflight = gauge("lane_inflight", "Open calls", "partition")
-        self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining, 4 stands at a gap", "partition")
+        self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining, 4 stands", "partition")
         self.parked = gauge("parked_records", "Requests in the parked topic, or on their way there or back", "partition")
         self.map_ranges = gauge("commit_map_ranges", "Ranges of offsets settled above the position, which a commit carries", "partition")
         self.map_full = counter("commit_map_full_total", "How often a commit could carry no more ranges", "partition")

@@ -49,7 +49,7 @@ class LaneReport:
 class PartitionReport:
     """One partition of this worker: `position` is committed, `held` counts records in memory, `lanes` the lanes that have any.
 
-    `why` it stands as a whole (paused, restoring, unpublished, closing), empty where it does not.
+    `why` it stands as a whole (paused, restoring, unpublished, parked limit, closing), empty where it does not.
     """
 
     partition: int

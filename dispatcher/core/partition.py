@@ -133,6 +133,11 @@ class Partition:
         progress, room = self.progress, self._room
         return progress.ranges >= room.ranges or progress.map_bytes * 5 >= room.map_bytes * 4
 
+    @property
+    def is_at_parked_limit(self) -> bool:
+        """Whether room is needed, and nothing more may be moved aside: what waits long keeps the others from being read."""
+        return self.parked >= self._room.parked and self.is_pressed
+
     def is_held_back(self, now: float) -> bool:
         """Whether no further call may start since too much waits to be published, or something for too long.
 

@@ -48,6 +48,7 @@ class WorkerObserver:
         self._metrics = metrics
         self._clock = clock
         self._standing: frozenset[int] = frozenset()
+        self._at_limit: set[int] = set()  # partitions where no more can be parked, and there is no room otherwise
         # Asked once: a line that nobody reads costs as much to put together as the call's verdict.
         self._is_verbose = logger().is_enabled_for(logging.DEBUG)
 
@@ -126,7 +127,20 @@ class WorkerObserver:
         self._metrics.parked.labels(label).set(partition.parked)
         self._metrics.map_ranges.labels(label).set(progress.ranges)
         state = 3 if partition.closed else 1 if partition.calls else 2 if arrivals or partition.parked else 0
-        self._metrics.state.labels(label).set(STANDS if partition.owner.partition in self._standing else state)
+        is_at_limit = self._is_at_limit(partition)
+        self._metrics.state.labels(label).set(STANDS if is_at_limit or partition.owner.partition in self._standing else state)
+
+    def _is_at_limit(self, partition: Partition) -> bool:
+        """Whether a partition stands since no more of it can be parked; told when that begins and when it ends."""
+        number, is_at_limit = partition.owner.partition, partition.is_at_parked_limit
+        if is_at_limit and number not in self._at_limit:
+            self._at_limit.add(number)
+            hint = "requests that wait long fill the memory: see `dispatcher lanes list`, and worker.parked_max_records"
+            logger().warning("parked_limit", partition=number, parked=partition.parked, hint=hint)
+        elif not is_at_limit and number in self._at_limit:
+            self._at_limit.remove(number)
+            logger().info("parked_limit_eased", partition=number, parked=partition.parked)
+        return is_at_limit
 
     @guarded
     def stood(self, gaps: Mapping[int, Gap]) -> None:
@@ -176,6 +190,7 @@ class WorkerObserver:
         """A partition went."""
         self._metrics.rebalances.labels("gone").inc()
         self._metrics.forget(owner.partition)
+        self._at_limit.discard(owner.partition)
 
     @guarded
     def publish_failed(self, what: str, name: str) -> None:

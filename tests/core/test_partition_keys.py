@@ -288,7 +288,7 @@ def test_no_more_is_parked_than_can_be_known() -> None:
     publish(held, aside, held.park(now()))
     assert [0, 1, 2] == aside.offsets
     publish(held, aside, held.park(now()))
-    assert (11, 3) == (held.held_records, held.parked)
+    assert (11, 3, True) == (held.held_records, held.parked, held.is_at_parked_limit)
 
 
 def test_flow_follows_what_is_held() -> None:

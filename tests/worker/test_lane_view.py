@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -123,6 +124,18 @@ def test_a_partition_says_why_it_stands() -> None:
     step: Any = lane.next(now())
     settled(stuck, step.outcome, MONO)
     assert "unpublished" == told(stuck, none, 11).why
+
+
+def test_a_partition_where_no_more_can_be_parked_says_so() -> None:
+    """What waits long fills its memory, and nothing else of it is read."""
+    none = wanted()
+    room = replace(ROOM, records=4, parked=1)
+    held = Partition(OWNER, 50, decoder(SETTINGS), room, (), lambda _: PAUSED)
+    held.restore([Entry(7, b"old", 3, 100, 0.0, "queued")], now())
+    held.accept([record(key=b"a", offset=50)], MONO)
+    assert "" == told(held, none).why
+    held.accept([record(key=b"b", offset=51), record(key=b"c", offset=52)], MONO)
+    assert "parked limit" == told(held, none).why
 
 
 def test_a_paused_partition_holds_its_lanes() -> None:

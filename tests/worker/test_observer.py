@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import json
+from dataclasses import replace
+
 import pytest
 
+from dispatcher.adapters import logs
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.control import PAUSED
+from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.room import Room
+from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.observer import WorkerObserver
 from tests.core.test_lane import finish
-from tests.specimens import MONO, OWNER, decoder, record, settings, settled
+from tests.specimens import MONO, OWNER, decoder, now, record, settings, settled
 
 ROOM = Room(records=100, size_bytes=1 << 20, unpublished_s=10.0)
 
@@ -33,3 +41,37 @@ def test_an_outcome_that_cannot_be_published_is_as_late_as_a_call_that_does_not_
     assert 60 == age(65)
     partition.acknowledge(planned)
     assert 0 == age(66)
+
+
+def test_that_no_more_can_be_parked_is_told_when_it_begins_and_when_it_ends() -> None:
+    """Once each, and by the state of the partition meanwhile; the next assignment begins anew."""
+    lines = io.StringIO()
+    logs.configure(Settings(), {}, stream=lines)
+    metrics = Metrics("key", "exactly_once")
+    observer = WorkerObserver(metrics, SystemClock())
+    room = replace(ROOM, records=4, parked=1)
+
+    def assigned() -> Partition:
+        held = Partition(OWNER, 50, decoder(settings(worker={"ordering": "key"})), room, (), lambda _: PAUSED)
+        held.restore([Entry(7, b"old", 3, 100, 0.0, "queued")], now())
+        return held
+
+    def told(partition: Partition) -> tuple[float | None, list[str]]:
+        observer.measured(partition, 60, MONO)
+        observer.measured(partition, 60, MONO)
+        told = [json.loads(line)["event"] for line in lines.getvalue().splitlines()]
+        lines.seek(0)
+        lines.truncate()
+        return metrics.registry.get_sample_value("dispatcher_lane_state", {"partition": "0"}), told
+
+    held = assigned()
+    assert (2, []) == told(held)
+    held.accept([record(key=b"a", offset=50), record(key=b"b", offset=51), record(key=b"c", offset=52)], MONO)
+    assert (4, ["parked_limit"]) == told(held)
+    held.parked = 0
+    assert (2, ["parked_limit_eased"]) == told(held)
+    held.parked = 1
+    assert (4, ["parked_limit"]) == told(held)
+    observer.gone(OWNER)
+    assert (2, []) == told(assigned())
+    logs.configure(Settings())
