@@ -149,12 +149,12 @@ class Decoder:
         return None
 
     def offset_in(self, name: str, partition: int) -> int | None:
-        """The offset that a position id names, if it is one of this topic and `partition`."""
+        """The offset that a position id names, if it is one of this topic and `partition`; -1 of another topic that had this name."""
         place, _, topic_id = name.partition("@")
         topic, number, offset = place.rsplit("/", 2)
-        if (topic, number, topic_id) != (self.settings.topics.requests, str(partition), self.topic_id[:8]):
+        if (topic, number) != (self.settings.topics.requests, str(partition)):
             return None
-        return int(offset)
+        return int(offset) if topic_id == self.topic_id[:8] else -1
 
     def on_right_partition(self, record: Record) -> bool:
         """Whether an idempotent murmur2 producer would have put this key here."""

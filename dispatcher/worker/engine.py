@@ -206,7 +206,7 @@ class Engine:
                         for lane in list(partition.lanes.values()):
                             self._advance(partition, lane)
                     case Kind.REQUEST:
-                        self._skip(partition, [target.name])
+                        self._skip(partition, [target.name], range(partition.progress.reached))
                     case _:
                         pass
                 self._tend(partition)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from dispatcher.core.commit_note import Range
-from dispatcher.core.control import HALTED, PAUSED, RUNNING, key_target, partition_target, request_target
+from dispatcher.core.control import HALTED, PAUSED, RUNNING, SKIP, key_target, partition_target, request_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.gap import Cause, Gap
 from dispatcher.core.outcome import Owner
@@ -243,6 +243,22 @@ async def test_a_command_for_what_retention_has_removed_is_ended_too() -> None:
     assert [request_target(position_id(record(offset=1), TOPIC_ID)).encode()] == [
         message.key for outcome in stage.published for message in outcome.extra
     ]
+
+
+async def test_a_command_of_a_topic_that_is_gone_is_ended_by_who_comes_to_its_partition() -> None:
+    """The topic was deleted and made anew: nobody will ever have the effect. One that comes later may be of a topic that comes later."""
+    stage = Stage()
+    former, other, later = (request_target(f"dispatcher.requests/{n}@Former12") for n in ("0/5", "1/5", "0/6"))
+    stage.want(former, SKIP)
+    stage.want(other, SKIP)
+    owner = stage.assign()
+    await stage.play()
+    stage.want(later, SKIP)
+    stage.deliver(owner, *keys(8))
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    assert [former.encode()] == [message.key for outcome in stage.published for message in outcome.extra]
 
 
 # --- parked -----------------------------------------------------------------------------------------------------------------------------
