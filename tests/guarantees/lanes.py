@@ -69,7 +69,17 @@ class Order:
     ['partition 0, key b: offset 2 started after offset 3 in epoch 1']
 
     `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told. And
-    what a lost worker had parked may come to stand there when its successor has answered it already: it is called once more.
+    what a lost worker had parked may come to stand there when its successor has answered it already: it is called once more. Where such a
+    call is owed it counts, since the successor itself may have parked what was answered before.
+
+    >>> from tests.guarantees.events import Parked
+    >>> again = Order(resends_allowed=True)
+    >>> for event in (CallStarted(0, 0, 1, 1), CallStarted(1, 0, 2, 1), CallStarted(2, 0, 3, 1), ReplyVisible(0, 2)):
+    ...     again.see(event)
+    >>> for event in (CallStarted(3, 0, 1, 2), Parked(0, 2), CallStarted(4, 0, 2, 2), CallStarted(5, 0, 3, 2)):
+    ...     again.see(event)
+    >>> again.findings()
+    []
 
     >>> def replies(*offsets, **how):
     ...     order = Order(**how)
@@ -88,6 +98,7 @@ class Order:
         self._by_key = by_key
         self._resends_allowed = resends_allowed
         self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
+        self._late: set[int] = set()  # numbers of calls of late copies
         self._skipped: set[tuple[int, int]] = set()
         self._copies = LateCopies()
         self._removed: dict[int, int] = {}
@@ -103,8 +114,10 @@ class Order:
                 self._reply(event)
             case Submitted(partition, offset, key) if self._by_key:
                 self._keys[partition, offset] = key
-            case CallStarted(partition=partition, offset=offset) if (partition, offset) not in self._copies.stale:
+            case CallStarted(partition=partition, offset=offset):
                 self._starts[partition, event.key if self._by_key else ""].append(event)
+                if (partition, offset) in self._copies.stale:
+                    self._late.add(event.call)
             case Removed(partition, before):
                 self._removed[partition] = before
             case _:
@@ -134,8 +147,10 @@ class Order:
         history, last_of = LaneHistory(), dict[int, int]()
         for event in starts:
             offset, epoch = event.offset, event.epoch
-            last, last_of[epoch] = last_of.get(epoch, -1), offset
             self._forgive(history, event.partition)
+            if event.call in self._late and not (epoch == history.epoch and history.owed and history.owed[0] == offset):
+                continue
+            last, last_of[epoch] = last_of.get(epoch, -1), offset
             finding: str | None = None
             if epoch >= history.epoch:
                 finding = history.start(epoch=epoch, offset=offset)

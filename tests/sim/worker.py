@@ -128,7 +128,8 @@ class Ear:
         """Hear of an outcome."""
         if self._trace is not None:
             record = outcome.record
-            self.info("settled", at=(record.partition, record.offset), position=outcome.position, misplaced=misplaced)
+            at = None if record is None else (record.partition, record.offset)
+            self.info("settled", at=at, position=outcome.position, misplaced=misplaced)
 
     def acknowledged(self, *told: Any) -> None:
         """Hear of an outcome that is published."""
