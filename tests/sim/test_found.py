@@ -2,7 +2,7 @@
 
 More are shown without a world, since only few of them meet the moment: see tests/worker/test_giving_up.py, what tests/worker/test_poller.py
 says of a pause, tests/worker/test_parted.py and test_at_least_once.py, tests/core/test_lane_restored.py and test_partition_restored.py, and
-what tests/worker/test_skips.py.
+tests/worker/test_skips.py.
 """
 
 from __future__ import annotations
