@@ -246,6 +246,7 @@ class Partition:
         """
         assert outcome.record is not None
         offset, lane = outcome.record.offset, outcome.record.key if self._by_key else None
+        self.parked += outcome.parks and self.progress.is_open(offset)
         if self._is_behind_withheld(lane, offset) or not self._fits(offset):
             heappush(self._withheld, (offset, outcome))
             insort(self._withheld_of.setdefault(lane, []), offset)
@@ -285,7 +286,6 @@ class Partition:
         if self.progress.is_open(offset):
             span = self.progress.span(offset)
             self.progress.settle(offset)
-            self.parked += outcome.parks
             ends = ends and offset in self._void
             self._void.discard(offset)
         elif ends:
