@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dispatcher.adapters.kafka.admin import Cluster, facts_of
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.adapters.kafka.starts import log_edges
-from dispatcher.core.parked import Entry, read_key, read_parked
+from dispatcher.core.parked import Entry, read_about
 from dispatcher.core.positions import START, Span
 from dispatcher.settings import Settings
 
@@ -30,12 +30,11 @@ def index(settings: Settings, cluster: Cluster, partitions: Sequence[int], topic
         if whole:
             reader.await_stable(log_edges(cluster, topics.parked, [*found], "latest"))
         for record in reader.read(Span(START), partitions=[*found], until_end=True):
-            place = read_key(record.key)
-            if place is None or place[0] != topic_id_text or place[1] != record.partition:
+            about = read_about(record, topic_id_text, topics.requests)
+            if about is None:
                 continue
-            parked = read_parked(record, topic_id_text, topics.requests)
-            if parked is None:
-                found[record.partition].pop(place[2], None)
+            if about.request is None:
+                found[record.partition].pop(about.offset, None)
             else:
-                found[record.partition][place[2]] = parked.entry(record.offset)
+                found[record.partition][about.offset] = about.request.entry(record.offset)
     return found

@@ -98,6 +98,14 @@ class Parked:
         return until_at(self.due, instant)
 
 
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a record of the parked topic says of a request: the original's offset, and how it is parked; None for that in a tombstone."""
+
+    offset: int
+    request: Parked | None
+
+
 def parked(record: Record, tries: Tries, until: float, why: str, instant: Instant, started: float | None = None) -> Parked:
     """The request as it travels. `tries`, `until` (0: due at once) and `started` are of the monotonic clock that `instant` reads."""
     due = 0.0 if until == 0 else instant.wall + until - instant.mono
@@ -147,6 +155,16 @@ def read_parked(record: Record, topic_id_text: str, requests_topic: str) -> Park
     )
     tries = Tries(facts["calls"], facts["failures"])
     return Parked(original, tries, float(facts["due"]), facts["why"], facts["hinted"], facts["started"])
+
+
+def read_about(record: Record, topic_id_text: str, requests_topic: str) -> About | None:
+    """What a record of the parked topic says; None where it says nothing of ours: it neither parks a request nor ends one."""
+    one = read_parked(record, topic_id_text, requests_topic)
+    if one is not None:
+        return About(one.record.offset, one)
+    if record.value is None and (key := read_key(record.key)) and key[:2] == (topic_id_text, record.partition):
+        return About(key[2], None)
+    return None
 
 
 def _facts(raw: bytes | None) -> dict[str, Any] | None:

@@ -107,11 +107,7 @@ class Engine:
             partition = self._of(owner)
             if partition is not None:
                 known = partition.progress.reached
-                self._read_on(partition, partition.reach_end(end, now))
-                lanes = partition.admit(end)
-                self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
-                for lane in lanes:
-                    self._advance(partition, lane)
+                self._read_on(partition, partition.reach_end(end, now), known, end)
 
     def stood(self, gaps: Mapping[int, Gap]) -> None:
         """These partitions, and no others of ours, stand at a gap: what was read before it is executed, and nothing behind it."""
@@ -122,14 +118,9 @@ class Engine:
         """Reading goes on behind a gap: what was lost counts as settled. Without an owner nothing of the partition was read yet."""
         self._observer.passed(gap)
         partition = None if owner is None else self._of(owner)
-        if partition is None:
-            return
-        self._read_on(partition, partition.skip_to(gap.goes_on_at, self._clock.now().mono))
-        lanes = partition.admit(gap.goes_on_at)
-        # Among what was lost may be what somebody wanted ended.
-        self._skip(partition, self.desired.skips())
-        for lane in lanes:
-            self._advance(partition, lane)
+        if partition is not None:
+            known = partition.progress.reached
+            self._read_on(partition, partition.skip_to(gap.goes_on_at, self._clock.now().mono), known, gap.goes_on_at)
 
     def revoke(self, owners: Iterable[Owner]) -> None:
         """Start nothing more in these partitions; says Drained for each once nothing of it is in flight."""
@@ -331,9 +322,16 @@ class Engine:
             self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
 
-    def _read_on(self, partition: Partition, outcome: Outcome | None) -> None:
-        """The mark may have moved by what nobody executes."""
+    def _read_on(self, partition: Partition, outcome: Outcome | None, known: int, to: int) -> None:
+        """The log has been read from `known` up to `to`, and there is nothing: the mark may have moved, parked requests have their turn.
+
+        Among what retention took of it may be what somebody wanted ended.
+        """
         self._publish(*([] if outcome is None else [outcome]), *partition.released(self._clock.now().mono))
+        lanes = partition.admit(to)
+        self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+        for lane in lanes:
+            self._advance(partition, lane)
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
         known = self._timers.get(lane)

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from dispatcher.adapters.kafka.compacted import Ended, Items
 from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import Entry, Parked, read_key, read_parked
+from dispatcher.core.parked import About, Entry, Parked, read_about
 from dispatcher.core.record import Record
 from dispatcher.worker.letters import Fetch
 
@@ -44,14 +44,6 @@ class Log(Protocol):
     def warning(self, event: str, **fields: object) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Of:
-    """What a record of ours is about: the original's offset, and the request; None for that in a tombstone."""
-
-    offset: int
-    request: Parked | None
-
-
 @dataclass(slots=True)
 class _Fold:
     """A partition while it is read: the last record of a key counts."""
@@ -59,7 +51,7 @@ class _Fold:
     entries: dict[int, Entry] = field(default_factory=dict)
     ignored: int = 0
 
-    def take(self, record: Record, of: _Of | None) -> None:
+    def take(self, record: Record, of: About | None) -> None:
         if of is None:
             self.ignored += 1
         else:
@@ -136,14 +128,8 @@ class ParkedLog:
                     _put(found, of.offset, of.request)
                 yield item is None
 
-    def _read(self, record: Record) -> _Of | None:
-        """What a record says; None where it is nothing of ours."""
-        parked = read_parked(record, self._topic_id_text, self._requests_topic)
-        if parked is not None:
-            return _Of(parked.record.offset, parked)
-        if record.value is None and (key := read_key(record.key)) and key[:2] == (self._topic_id_text, record.partition):
-            return _Of(key[2], None)
-        return None
+    def _read(self, record: Record) -> About | None:
+        return read_about(record, self._topic_id_text, self._requests_topic)
 
 
 def _put(into: dict[int, _T], offset: int, what: _T | None) -> None:
