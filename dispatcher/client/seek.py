@@ -13,20 +13,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException
 
-from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_of
-from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import FENCED, Complaints, error_of
 from dispatcher.adapters.kafka.group import commit, headways
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import group_active
+from dispatcher.adapters.kafka.transaction import Transaction
 from dispatcher.client import parked
 from dispatcher.core import record
 from dispatcher.core.headway import Headway
@@ -41,7 +37,6 @@ COUNTED_MAX = 200_000
 KEYS_SHOWN = 5
 # Tombstones that wait in the producer.
 CHUNK_RECORDS = 10_000
-ABORT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +105,13 @@ class Seeker:
         self._refuse_running(cluster)
         complaints = Complaints(self._settings)
         try:
-            with _Tombstones(self._settings, complaints, self._timeout_s) as tombstones:
+            # A seek that was killed, or stands still somewhere, is shut out by the next one of its group.
+            name = f"{self._settings.worker.group}-seek"
+            with Transaction(self._settings, name, complaints, self._timeout_s) as transaction:
                 effects = self._effects(cluster, facts, {move.partition: move.to for move in plan.moves})
                 ended = 0
                 for move in plan.moves:
-                    ended += self._move(cluster, facts, move, effects[move.partition], tombstones)
+                    ended += self._move(cluster, facts, move, effects[move.partition], transaction)
         except KafkaException as failure:
             error = error_of(failure)
             if error is not None and error.code() in FENCED:
@@ -125,7 +122,7 @@ class Seeker:
         self._read_back(cluster, facts, plan)
         return ended
 
-    def _move(self, cluster: Cluster, facts: TopicFacts, move: Move, effect: Effect, tombstones: _Tombstones) -> int:
+    def _move(self, cluster: Cluster, facts: TopicFacts, move: Move, effect: Effect, transaction: Transaction) -> int:
         """Move one partition; where that was done before, end what it left void."""
 
         def refuse_changed(headway: Headway) -> None:
@@ -146,10 +143,10 @@ class Seeker:
 
         refuse_changed(effect.headway)
         # Before the move: where the position passes them they would come to life.
-        tombstones.write(self._ends(facts, move.partition, effect.void), nobody_came)
+        _write(transaction, self._ends(facts, move.partition, effect.void), nobody_came)
         if move.is_done(effect.headway, facts.topic_id):
             return len(effect.void)
-        tombstones.write(self._ends(facts, move.partition, effect.dropped), moved)
+        _write(transaction, self._ends(facts, move.partition, effect.dropped), moved)
         return len(effect.void) + len(effect.dropped)
 
     def _ends(self, facts: TopicFacts, partition: int, offsets: Iterable[int]) -> Iterator[record.Message]:
@@ -221,53 +218,16 @@ class Seeker:
         return LogReader(self._settings, self.topic, self._timeout_s)
 
 
-class _Tombstones:
-    """Ends parked entries, some in each transaction. A context manager that leaves nothing open; its transactional id is the group's.
-
-    So a seek that was killed, or stands still somewhere, is shut out by the next one.
-    """
-
-    def __init__(self, settings: Settings, complaints: Complaints, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._refused: KafkaError | None = None
-        self._open = False
-        self._producer = clients.producer(settings, transactional_id=f"{settings.worker.group}-seek", on_error=complaints.heard)
-
-    def __enter__(self) -> Self:
-        contact(self._producer.init_transactions, self._timeout_s)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._open:
-            with suppress(KafkaException):
-                self._producer.abort_transaction(ABORT_S)
-
-    def write(self, messages: Iterable[record.Message], then: Callable[[], None]) -> None:
-        """Write records that count once `then` has returned, which is called when they stand in the log; if it raises they never do."""
-        for number, message in enumerate(messages):
-            if not self._open:
-                self._producer.begin_transaction()
-                self._open = True
-            self._producer.produce(message.topic, None, message.key, partition=message.partition, on_delivery=self._delivered)
-            if number % CHUNK_RECORDS == CHUNK_RECORDS - 1:
-                self._flush()
-        if self._open:
-            self._flush()
-        then()
-        if self._open:
-            contact(self._producer.commit_transaction, self._timeout_s)
-            self._open = False
-
-    def _flush(self) -> None:
-        """Wait until all of them stand in the log."""
-        if self._producer.flush(self._timeout_s) and self._refused is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        if self._refused is not None:
-            raise KafkaException(self._refused)
-
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        """Keep the first reason: the transaction only says that it cannot be committed."""
-        self._refused = self._refused or error
+def _write(transaction: Transaction, messages: Iterable[record.Message], then: Callable[[], None]) -> None:
+    """Write records that count once `then` has returned, which is called when they stand in the log; if it raises they never do."""
+    for number, message in enumerate(messages, 1):
+        transaction.add(message)
+        if number % CHUNK_RECORDS == 0:
+            transaction.flush()
+    if transaction.is_open:
+        transaction.flush()
+    then()
+    transaction.commit()
 
 
 def _move(number: int, effect: Effect) -> Move:

@@ -12,6 +12,7 @@ import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.group import commit
+from dispatcher.adapters.kafka.transaction import Transaction
 from dispatcher.client import seek as client_seek
 from dispatcher.client.lanes import Lanes, lane
 from dispatcher.client.seek import Seeker
@@ -104,13 +105,13 @@ def test_what_cannot_be_planned_or_changed_since_is_refused(group: Group) -> Non
 def test_somebody_who_comes_in_between_is_not_robbed(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker takes the partition over and leaves while a seek stands still before its commit: no tombstone of the seek counts."""
     plan = Seeker(group.settings).plan(offset(8)).plan
-    write = client_seek._Tombstones._flush
+    write = Transaction.flush
 
-    def slowly(self: client_seek._Tombstones) -> None:
+    def slowly(self: Transaction) -> None:
         write(self)
         group.commit(12, (13, 15), (16, 17), epoch=8, transaction=1)
 
-    monkeypatch.setattr(client_seek._Tombstones, "_flush", slowly)
+    monkeypatch.setattr(Transaction, "flush", slowly)
     with pytest.raises(RefusedError, match="not what it was"):
         Seeker(group.settings).execute(plan)
     assert (12, {2, 9, 14, 18}) == (group.headway.position, group.entries)
