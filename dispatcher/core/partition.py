@@ -125,7 +125,7 @@ class Partition:
     @property
     def _is_map_pressed(self) -> bool:
         progress, room = self.progress, self._room
-        return progress.ranges * 2 >= room.ranges or progress.map_bytes * 2 >= room.map_bytes
+        return bool(self._withheld) or progress.ranges * 2 >= room.ranges or progress.map_bytes * 2 >= room.map_bytes
 
     @property
     def is_map_full(self) -> bool:

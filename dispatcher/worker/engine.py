@@ -311,6 +311,8 @@ class Engine:
         if outcome.halt is not None and outcome.record is not None and outcome.record.key is not None:
             self.desired.halt(outcome.record.key, outcome.halt, partition.owner.partition)
         self._publish(*partition.settle(outcome, now))
+        if partition.withheld:  # Nothing else need happen that makes room.
+            self._tend(partition)
 
     def _publish(self, *outcomes: Outcome) -> None:
         """Hand over outcomes that the partition has settled; a command to skip such a request has had its effect."""
@@ -318,7 +320,7 @@ class Engine:
             record, outcome = settled.record, settled
             if record is not None and outcome.reply is not None:
                 outcome = self._without_skip(outcome, record)
-            misplaced = record is not None and not self._decoder.on_right_partition(record)
+            misplaced = record is not None and outcome.reply is not None and not self._decoder.on_right_partition(record)
             self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
 
@@ -452,10 +454,10 @@ class Engine:
             self._full ^= {partition.owner}
             self._observer.map_full(partition, is_full=partition.is_map_full)
         outcomes = partition.park(self._clock.now())
-        for outcome in outcomes:
-            self._publisher.put(outcome)
-        if outcomes:
-            self._observer.parked(partition, outcomes)
+        self._publish(*outcomes)
+        # What was withheld may have come with it.
+        if moved := [outcome for outcome in outcomes if outcome.parks]:
+            self._observer.parked(partition, moved)
         self._tell_flow(partition)
         self._release(partition, thorough=True)
 

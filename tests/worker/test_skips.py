@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.control import SKIP, request_target
+from dispatcher.core.control import PAUSED, SKIP, key_target, request_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.gap import Cause, Gap
 from dispatcher.core.outcome import Owner
+from dispatcher.core.room import Room
 from tests.specimens import TOPIC_ID, record
-from tests.worker.engine_stage import Stage
+from tests.worker.engine_stage import CONTROL, Stage
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -41,6 +42,24 @@ async def test_a_skipped_request_is_answered_without_a_call() -> None:
     ended = [message.key for one in stage.published for message in one.extra]
     assert [request_target(position_id(record(offset=n), TOPIC_ID)).encode() for n in (1, 2, 3, 9)] == ended
     assert 1 == stage.callee.started.count(2)
+
+
+async def test_a_skip_of_what_is_withheld_ends_when_that_is_published() -> None:
+    """The map has place for one range: d has ended, and is published only once a, which waits, is parked. The skip of it ends then."""
+    stage = Stage(room=Room(records=1000, size_bytes=1 << 20, unpublished_s=1000, map_bytes=36))
+    owner = stage.assign()
+    await stage.play()
+    stage.want(key_target(b"a"), PAUSED)
+    stage.deliver(owner, (0, b"a"), (1, b"b"), (2, b"c"), (3, b"d"))
+    await stage.play()
+    stage.skip(3)
+    stage.answer_all([1])
+    await stage.play()
+    stage.answer_all([3])
+    await stage.until(lambda: len(stage.answered()) == 2)
+    ended = [message.key for one in stage.published for message in one.extra if message.topic == CONTROL]
+    assert [request_target(position_id(record(offset=3), TOPIC_ID)).encode()] == ended
+    assert [0] == [offset for _, offset in stage.ear.aside]
 
 
 async def test_a_command_for_what_has_ended_is_ended_too() -> None:
