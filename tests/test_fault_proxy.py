@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Iterator
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -127,3 +128,18 @@ def test_a_delay_holds_back_and_loses_nothing(way: Proxy, client: socket.socket,
     assert b"slow" == client.recv(4096)
     way.delay(0.01)
     assert b"late" == said(client, b"late")
+
+
+def test_a_connection_that_came_as_it_was_closed_is_closed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that nobody closes is told by its finalizer, at any later moment, in whatever test runs then."""
+    told: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", told.append)
+    for _ in range(20):
+        with socket.create_server(("127.0.0.1", 0)) as behind, proxy() as made:
+            made.open(behind.getsockname()[1])
+            clients = [socket.create_connection(("127.0.0.1", made.port)) for _ in range(5)]
+        for client in clients:
+            client.close()
+        del made
+        gc.collect()
+    assert told == []

@@ -110,17 +110,25 @@ class Proxy:
     async def _cut(self) -> None:
         await self._harm()
         if self._server is not None:
-            self._server.close()
+            await self._stop_listening(self._server)
             self._server = None
         for link in list(self._links):
             link.reset()
 
+    async def _stop_listening(self, server: asyncio.Server) -> None:
+        """Close a server, after what it has accepted became a connection: asyncio leaks a socket whose server is closed before that."""
+        for listening in server.sockets:
+            self._loop.remove_reader(listening.fileno())
+        await asyncio.sleep(0)
+        server.close()
+
     async def _close(self) -> None:
         await self._cut()
         self._healed.set_result(None)
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        if rest:
-            await asyncio.wait(rest, timeout=_COMMAND_S / 2)
+        # A connection that came a moment ago is still being accepted: one task begins another, and an abort closes in the next round.
+        while rest := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(rest)
+            await asyncio.sleep(0)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
