@@ -14,18 +14,22 @@ from dispatcher.settings import Settings
 
 
 class SettingsFactory:
-    """Makes settings whose topics and group carry one test's prefix, creates the topics, and deletes them at the end."""
+    """Makes settings whose topics and group carry one test's prefix, creates the topics, and deletes them at the end.
 
-    def __init__(self, bootstrap: str, prefix: str) -> None:
+    `copies` of each partition: more than one where there is a cluster.
+    """
+
+    def __init__(self, bootstrap: str, prefix: str, copies: int = 1) -> None:
         self.bootstrap = bootstrap
         self.prefix = prefix
+        self.copies = copies
         self._made: list[Settings] = []
 
     def __call__(self, *, partitions: int = 3, init: bool = True, **sections: dict[str, Any]) -> Settings:
         """Make settings; `sections` (worker, topics, upstreams, ...) add to the defaults. With `init`, topics and positions exist."""
         given: dict[str, Any] = dict(sections)
         given["kafka"] = {"bootstrap_servers": self.bootstrap} | given.get("kafka", {})
-        given["topics"] = {"prefix": self.prefix, "partitions": partitions} | given.get("topics", {})
+        given["topics"] = {"prefix": self.prefix, "partitions": partitions, "replication_factor": self.copies} | given.get("topics", {})
         given["worker"] = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0} | given.get("worker", {})
         settings = Settings.model_validate(given)
         self._made.append(settings)

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dispatcher.adapters.local_broker.jars import Jars, last_lines
@@ -40,7 +40,8 @@ class LocalBroker:
     """The broker of one directory. The directory is its identity: a second object, in another process, sees and stops the same broker.
 
     `port` 0 takes a free one, None means 9092 for a new broker and any for one that runs. `extra` are further broker properties (the
-    tests' SASL broker). `say` gets progress.
+    tests' SASL broker), `options` further ones of Java, the later of two wins. `cluster` is the id of the cluster that it is a node of;
+    a new one by default. `say` gets progress.
     """
 
     def __init__(
@@ -50,11 +51,16 @@ class LocalBroker:
         *,
         environ: Mapping[str, str] = os.environ,
         extra: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        cluster: str | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        self._home = directory.absolute() / "broker"
+        self.directory = directory.absolute()
+        self._home = self.directory / "broker"
         self._port = port
         self._extra = dict(extra or {})
+        self._options = (*_JAVA_OPTIONS, *options)
+        self._cluster = cluster or new_cluster_id()
         self._environ = environ
         self._say = say
         self._child: int | None = None
@@ -132,7 +138,7 @@ class LocalBroker:
         """Start the process on this port and wait for it. False when it lost the port to somebody else."""
         self._configure(port, free_port())
         self._format(java, classpath)
-        pid = self._spawn([java, *_JAVA_OPTIONS, "-cp", classpath, "kafka.Kafka", str(self._config)])
+        pid = self._spawn([java, *self._options, "-cp", classpath, "kafka.Kafka", str(self._config)])
         write_note(self._note, {"pid": pid, "port": port})
         return self._await_ready(pid)
 
@@ -146,15 +152,14 @@ class LocalBroker:
         """Give a new data directory its cluster id; Kafka refuses to start without one."""
         if (self._data / "meta.properties").exists():
             return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         command = [
             java,
-            *_JAVA_OPTIONS,
+            *self._options,
             "-cp",
             classpath,
             "kafka.tools.StorageTool",
             "format",
-            f"--cluster-id={cluster}",
+            f"--cluster-id={self._cluster}",
             "-c",
             str(self._config),
         ]
@@ -209,6 +214,11 @@ class LocalBroker:
             self._child = None
             return None
         return pid if command_line(pid)[-2:] == ["kafka.Kafka", str(self._config)] else None
+
+
+def new_cluster_id() -> str:
+    """Make one as Kafka writes them: a UUID in base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def command_line(pid: int) -> list[str]:
