@@ -103,6 +103,10 @@ soak: install-dev ## variants of the tests on a real broker that `make test` lea
 faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants
 	@env -u DISPATCHER_KAFKA__BOOTSTRAP_SERVERS $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m faults $(PYTEST_ARGS)
 
+.PHONY: chaos
+chaos: install-dev ## three brokers and two groups of workers under constant faults: MINUTES=30, SEED=7 repeats a plan
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
 .PHONY: newcomer
 newcomer: $(BIN)/python ## the README's commands from a fresh clone of what is committed, with an empty home: minutes
 	@$(BIN)/python -m tests.newcomer

@@ -1,4 +1,4 @@
-"""The load of a chaos run: requests at times of their own, whatever became of those before (an open loop), to keys of which few get most."""
+"""The load of a chaos run: requests at times of their own, whatever became of those before (an open loop); few keys get most of them."""
 
 from __future__ import annotations
 

@@ -104,13 +104,14 @@ def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker]
     topics = set_up.settings.topics
     told: list[Told] = [told for worker in withheld for told in _withheld(worker)]
     requests = {(record.partition, record.offset): record for record in whole(set_up.settings, topics.requests)}
-    told += [(0.0, 0, Submitted(partition, offset, _key(record))) for (partition, offset), record in requests.items()]
+    # A request has the time at which it was handed to its producer: nothing came of it before that.
+    told += [(_time(record), 0, Submitted(partition, offset, _key(record))) for (partition, offset), record in requests.items()]
     told += _visible(whole(set_up.settings, topics.replies))
     told += _letters(whole(set_up.settings, topics.dead_letters), requests)
     told += _aside(set_up.settings)
     # Behind the replies of its millisecond, and what was parked with it.
     told += [(c.at, 3, Committed(c.partition, c.position, c.settled, -1 if c.epoch is None else c.epoch)) for c in done]
-    lives = _lives(workers)
+    lives = lives_of(workers)
     told += _losses(lives)
     told += _calls(set_up, {(partition, epoch): worker.name for _, partition, epoch, worker in lives}, requests)
     yield from (event for _, _, event in sorted(told, key=lambda entry: entry[:2]))
@@ -196,7 +197,8 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
         at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
         partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
         status, called = header(record, "dispatcher-status"), header(record, "dispatcher-attempt") != "0"
-        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), status == "dead", called, status == "cancelled")
+        is_early = status in {"cancelled", "expired"}
+        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), status == "dead", called, is_early)
 
 
 def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:
@@ -226,20 +228,23 @@ def _aside(settings: Settings) -> Iterator[Told]:
 def _withheld(worker: Worker) -> Iterator[Told]:
     """Tell of every publication that may have gone through without the worker's hearing of it."""
     yield 0.0, 0, Withheld(worker.name)
-    yield from ((_at(event), 0, Withheld(worker.name)) for event in worker.events("publish_failed"))
+    yield from ((at_of(event), 0, Withheld(worker.name)) for event in worker.events("publish_failed"))
 
 
 Life = tuple[float, int, int, Worker]  # since when, partition, epoch, whose
 
 
-def _lives(workers: Iterable[Worker]) -> list[Life]:
-    """Give the assignments of these workers, the oldest first."""
-    lives = [(_at(event), event["partition"], event["epoch"], worker) for worker in workers for event in worker.events("live")]
+def lives_of(workers: Iterable[Worker]) -> list[Life]:
+    """Give the assignments of these workers, those of a partition in their order."""
+    lives = [(at_of(event), event["partition"], event["epoch"], worker) for worker in workers for event in worker.events("live")]
     return sorted(lives, key=lambda life: life[2])
 
 
 def _losses(lives: list[Life]) -> Iterator[Told]:
     """Tell whose partition another one took over before it was handed over."""
+    given = {
+        worker: [(at_of(event), event["partitions"]) for event in worker.events("handed_over")] for worker in {life[3] for life in lives}
+    }
     last: dict[int, Life] = {}
     for life in lives:
         since, partition, _, worker = life
@@ -247,8 +252,7 @@ def _losses(lives: list[Life]) -> Iterator[Told]:
         last[partition] = life
         if before is None or before[3] is worker:
             continue
-        given = [_at(event) for event in before[3].events("handed_over") if partition in event["partitions"]]
-        if not any(before[0] <= at <= since for at in given):
+        if not any(partition in of and before[0] <= at <= since for at, of in given[before[3]]):
             yield since, 0, Lost(before[3].name, before[2])
 
 
@@ -271,5 +275,6 @@ def _key(record: Record) -> str:
     return (record.key or b"").decode(errors="replace")
 
 
-def _at(event: dict[str, str]) -> float:
+def at_of(event: dict[str, str]) -> float:
+    """Give the time of a log line, in seconds since 1970."""
     return datetime.fromisoformat(event["ts"]).timestamp()

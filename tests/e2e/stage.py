@@ -64,7 +64,7 @@ class Process:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Give the log lines of one event."""
-        lines = [line for line in self.text().splitlines() if line.startswith("{")]
+        lines = [line for line in self.text().splitlines() if line.startswith("{") and f'"{name}"' in line]
         return [event for line in lines if (event := json.loads(line)).get("event") == name]
 
     def close(self) -> None:
@@ -143,10 +143,13 @@ class Replies:
 class Stage:
     """Settings with an upstream `sample`, and everything that runs on them."""
 
-    def __init__(self, factory: SettingsFactory, folder: Path, *, latency_ms: float = 0, **sections: Any) -> None:
+    def __init__(
+        self, factory: SettingsFactory, folder: Path, *, latency_ms: float = 0, witness_events: int = 200_000, **sections: Any
+    ) -> None:
         self.folder = folder
         self._children: list[Process | Replies] = []
         upstream = ["-m", "dispatcher", "sample-upstream", "--port", "0", "--latency-ms", str(latency_ms)]
+        upstream += ["--witness-events", str(witness_events)]
         self._upstream = Process("upstream", upstream, folder)
         self._children.append(self._upstream)
         try:

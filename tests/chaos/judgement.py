@@ -1,0 +1,193 @@
+"""What a chaos run did to the requests of one group: the guarantees' judges on its history, and why calls were repeated or overlapped."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dispatcher.core.record import Record
+from tests.chaos.drive import Group, Scenery
+from tests.chaos.load import CALL_TIMEOUT_S, PATIENCE
+from tests.chaos.ownership import Assignment, assigned
+from tests.chaos.scene import Call, Cause, Finding, Scene, overlaps, repeats
+from tests.chaos.takeover import Served, Takeover, takeovers
+from tests.e2e.history import Life, at_of, commits, history, lives_of, whole
+from tests.e2e.stage import header
+from tests.guarantees.judges import judged
+
+Place = tuple[int, int]  # partition and offset of a request
+
+# Which figure a judge's finding counts for; those of all others are `other`. What the judge of overlaps sees is counted by its cause.
+FIGURES = {"NothingLost": "lost", "OneOutcome": "duplicated", "Order": "out of order", "OneAtATime": "overlaps", "NothingStuck": "stuck"}
+PLACES = (
+    re.compile(r"\((\d+), (\d+)\)"),
+    re.compile(r"partition (\d+).*?offset (\d+)"),
+    re.compile(r"partition (\d+).*?(?:to|before) (\d+)"),
+)
+
+
+@dataclass
+class Judgement:
+    """The figures of one group. `requests` are those that Kafka holds; `calls` those that the callee saw."""
+
+    label: str
+    requests: int = 0
+    replies: int = 0
+    letters: int = 0
+    calls: int = 0
+    unacknowledged: int = 0
+    overlaps: Counter[Cause] = field(default_factory=Counter)
+    repeats: Counter[Cause] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+    takeovers: list[Takeover] = field(default_factory=list)
+    waits_s: list[float] = field(default_factory=list)  # from submission to the sight of the reply
+    stuck_keys: list[str] = field(default_factory=list)
+
+    def count(self, what: str) -> int:
+        return sum(finding.what == what for finding in self.findings)
+
+
+def judge(group: Group, scenery: Scenery) -> Judgement:
+    """Judge one group, now that all has ended."""
+    evidence = _Evidence(group)
+    made = Judgement(group.label, len(evidence.requests), len(evidence.replies), evidence.letters, len(evidence.calls))
+    assert group.load is not None
+    made.unacknowledged = len(group.load.unknown)
+    made.findings += _missing(group.load.acknowledged, evidence)
+    made.findings += [*group.crew.findings, *evidence.judged(group)]
+    scene = Scene(group.crew.fates.values(), scenery.troubles)
+    made.findings += _side_by_side(made, evidence, scene)
+    made.findings += _again(made, evidence, scene)
+    killed = {name: fate.killed_at for name, fate in group.crew.fates.items() if fate.killed_at is not None}
+    served = list(evidence.served())
+    made.takeovers = takeovers(killed, evidence.assigned, served)
+    made.waits_s = [one.seen - one.submitted for one in served if one.seen < math.inf]
+    made.stuck_keys = sorted({evidence.key(place) for place in evidence.requests if place not in evidence.replied})
+    return made
+
+
+class _Evidence:
+    """What the topics, the callee and the workers' logs tell of a group."""
+
+    def __init__(self, group: Group) -> None:
+        settings = group.crew.stage.settings
+        self.by_key = settings.worker.ordering == "key"
+        self.requests = {(record.partition, record.offset): record for record in whole(settings, settings.topics.requests)}
+        self.replies = group.replies.timed()
+        self.replied: dict[Place, float] = {}
+        for record, seen in self.replies:
+            self.replied.setdefault(_place(record), seen)
+        self.letters = len(whole(settings, settings.topics.dead_letters))
+        self.lives = lives_of(group.crew.workers.values())
+        self.assigned = _assigned(group, self.lives)
+        self.handed = frozenset((one.partition, one.epoch) for one in self.assigned if one.is_handed)
+        self.wall = time.time() - time.monotonic()
+        self.calls = self._calls(group)
+
+    def key(self, place: Place) -> str:
+        return (self.requests[place].key or b"").decode()
+
+    def id(self, place: Place) -> str:
+        return header(self.requests[place], "ce_id") if place in self.requests else ""
+
+    def judged(self, group: Group) -> list[Finding]:
+        """Give what the guarantees' judges find, each with the first request that it names, and when that was called last."""
+        stage, last = group.crew.stage, {(call.partition, call.offset): call.start for call in self.calls}
+        events = list(history(stage, group.crew.workers.values(), (), commits(stage.settings)))
+        found = []
+        for sentence in judged(stage.settings.worker.publishing, events, ordering=stage.settings.worker.ordering):
+            place = _named(sentence)
+            found.append(Finding(FIGURES.get(sentence.partition(":")[0], "other"), last.get(place, 0.0), self.id(place), sentence))
+        return found
+
+    def served(self) -> Iterable[Served]:
+        """Tell of each request when it was served."""
+        completed: dict[Place, float] = {}
+        for call in self.calls:
+            if call.end is not None and call.outcome == "answered" and call.is_final:
+                completed.setdefault((call.partition, call.offset), call.end)
+        made = {_place(record): _time(record) for record, _ in self.replies}
+        for place, record in self.requests.items():
+            seen = self.replied[place] + self.wall if place in self.replied else math.inf
+            yield Served(place[0], _time(record), completed.get(place, math.inf), made.get(place, math.inf), seen)
+
+    def _calls(self, group: Group) -> list[Call]:
+        owners = {(partition, epoch): worker.name for _, partition, epoch, worker in self.lives}
+        calls = []
+        for seen in group.crew.stage.calls():
+            partition, offset, epoch = seen["partition"], seen["offset"], seen["epoch"]
+            lane = f"{partition}/{self.key((partition, offset))}" if self.by_key else str(partition)
+            end = None if "end_s" not in seen else self.wall + seen["end_s"]
+            ended = (end, seen.get("outcome", ""), seen.get("status"))
+            start, worker = self.wall + seen["t_s"], owners[partition, epoch]
+            calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended))
+        return calls
+
+
+def _assigned(group: Group, lives: list[Life]) -> list[Assignment]:
+    handed, lost = (
+        {name: [(at_of(event), event["partitions"]) for event in worker.events(how)] for name, worker in group.crew.workers.items()}
+        for how in ("handed_over", "lost")
+    )
+    return assigned([(since, partition, epoch, worker.name) for since, partition, epoch, worker in lives], handed, lost)
+
+
+def _missing(acknowledged: set[str], evidence: _Evidence) -> list[Finding]:
+    """What Kafka acknowledged and does not hold, and what it holds twice."""
+    held = Counter(evidence.id(place) for place in evidence.requests)
+    lost = [Finding("lost", 0.0, name, "was acknowledged, and is not in the topic") for name in sorted(acknowledged - held.keys())]
+    return lost + [Finding("other", 0.0, name, f"stands {count} times in the topic") for name, count in held.items() if count > 1]
+
+
+def _side_by_side(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Finding]:
+    found = []
+    for call, other, cause in overlaps(evidence.calls, scene, evidence.handed):
+        made.overlaps[cause] += 1
+        if cause == "unexplained":
+            text = f"{_told(call)} started while {_told(other)} from {other.start:.3f} was in flight, for no reason"
+            found.append(Finding("overlaps", call.start, call.request_id, text))
+    return found
+
+
+def _again(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Finding]:
+    found = []
+    for call, cause in repeats(evidence.calls, scene, evidence.handed, PATIENCE["attempts_max"], CALL_TIMEOUT_S):
+        made.repeats[cause] += 1
+        if cause == "unexplained":
+            found.append(Finding("repeats", call.start, call.request_id, f"{_told(call)} was called again for no reason"))
+    return found
+
+
+def _told(call: Call) -> str:
+    return f"partition {call.partition}, offset {call.offset} ({call.worker}, epoch {call.epoch}, attempt {call.attempt}, {call.outcome})"
+
+
+def _place(reply: Record) -> Place:
+    return int(header(reply, "dispatcher-request-partition")), int(header(reply, "dispatcher-request-offset"))
+
+
+def _named(sentence: str) -> Place:
+    """Find the request that a judge's sentence names first; (-1, -1) where it names none.
+
+    >>> _named("NothingLost: (3, 41) has no reply"), _named("Order: partition 2, key doc:1: offset 5 started after offset 7 in epoch 1")
+    ((3, 41), (2, 5))
+    >>> _named("Order: partition 2: the reply to 9 stands before the one to 8"), _named("nothing")
+    ((2, 9), (-1, -1))
+    """
+    for pattern in PLACES:
+        if (found := pattern.search(sentence)) is not None:
+            return int(found[1]), int(found[2])
+    return -1, -1
+
+
+def _time(record: Record) -> float:
+    return (record.timestamp_ms or 0) / 1000
+
+
+def explained(counted: Mapping[Cause, int]) -> int:
+    """Count what has a reason."""
+    return sum(count for cause, count in counted.items() if cause != "unexplained")

@@ -1,0 +1,150 @@
+"""What a chaos run came to: a table for people, JSON for machines, and whether it is good."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.chaos.drive import Scenery
+from tests.chaos.judgement import Judgement, explained
+from tests.chaos.scene import CAUSES, Finding
+from tests.chaos.takeover import percentile
+
+# Session timeout (6 s), transaction timeout (10 s) and the brokers' sweep: what the README promises.
+TAKEOVER_P99_S = 20.0
+FINDINGS_SHOWN_MAX = 30
+ROWS_MUST_BE_NONE = ("lost", "duplicated", "out of order", "overlaps", "repeats", "stuck", "other", "worker", "bug")
+
+
+class Report:
+    """The figures of a run, by group and altogether."""
+
+    def __init__(self, scenery: Scenery, judgements: Sequence[Judgement]) -> None:
+        self._scenery = scenery
+        self._judgements = judgements
+        self.findings: list[Finding] = [*scenery.findings, *(finding for judgement in judgements for finding in judgement.findings)]
+        self.faults = self._faults()
+
+    @property
+    def failures(self) -> list[str]:
+        """Say why the run is not good; nothing where it is."""
+        counted = Counter(finding.what for finding in self.findings)
+        found = [f"{name}: {count}" for name, count in sorted(counted.items())]
+        keys = sum(len(judgement.stuck_keys) for judgement in self._judgements)
+        found += [f"stuck keys: {keys}"] if keys else []
+        never = sum(takeover.completed_s is None for takeover in self._takeovers() if takeover.visible_s is not None)
+        found += [f"partitions that never went on: {never}"] if never else []
+        p99 = percentile(_completed(self._judgements), 0.99)
+        found += [f"kill -> next completion p99: {p99:.1f} s, more than {TAKEOVER_P99_S:g} s"] if (p99 or 0) > TAKEOVER_P99_S else []
+        return found
+
+    def table(self) -> str:
+        """Give the table."""
+        heads = [judgement.label for judgement in self._judgements] + ["both"]
+        columns = [[judgement] for judgement in self._judgements] + [list(self._judgements)]
+        figures = [_figures(column) for column in columns]
+        plan = self._scenery.plan
+        lines = [f"chaos: seed {plan.seed}, {plan.minutes:g} minutes", f"{'':34}" + "".join(f"{head:>12}" for head in heads)]
+        lines += [f"{name:34}" + "".join(f"{_shown(of[name]):>12}" for of in figures) for name in figures[0]]
+        lines += ["faults: " + ", ".join(f"{count} x {kind}" for kind, count in sorted(self.faults.items()))]
+        return "\n".join(lines)
+
+    def verdict(self) -> str:
+        """Give what was found, with seed, time and request; or that nothing was."""
+        seed = self._scenery.plan.seed
+        lines = [_line(finding, seed) for finding in self.findings[:FINDINGS_SHOWN_MAX]]
+        lines += (
+            [f"... and {len(self.findings) - FINDINGS_SHOWN_MAX} more in the JSON file"] if len(self.findings) > FINDINGS_SHOWN_MAX else []
+        )
+        return "\n".join([*lines, "failed: " + "; ".join(self.failures) if self.failures else "passed: nothing was broken"])
+
+    def as_json(self) -> dict[str, Any]:
+        """Give everything."""
+        plan, groups = self._scenery.plan, self._judgements
+        return {
+            "seed": plan.seed,
+            "minutes": plan.minutes,
+            "passed": not self.failures,
+            "failures": self.failures,
+            "ended": _shown_time(time.time()),
+            "cpu_percent_mean": _mean(self._scenery.cpu_percent),
+            "faults": dict(self.faults),
+            "groups": {judgement.label: _figures([judgement]) for judgement in groups},
+            "both": _figures(groups),
+            "repeats": {judgement.label: dict(judgement.repeats) for judgement in groups},
+            "overlaps": {judgement.label: dict(judgement.overlaps) for judgement in groups},
+            "takeovers": {judgement.label: [asdict(takeover) for takeover in judgement.takeovers] for judgement in groups},
+            "stuck_keys": {judgement.label: judgement.stuck_keys for judgement in groups},
+            "workers": {label: [asdict(fate) for fate in group.crew.fates.values()] for label, group in self._scenery.groups.items()},
+            "troubles": [asdict(trouble) for trouble in self._scenery.troubles],
+            "findings": [asdict(finding) | {"seed": plan.seed} for finding in self.findings],
+        }
+
+    def _takeovers(self) -> list[Any]:
+        return [takeover for judgement in self._judgements for takeover in judgement.takeovers]
+
+    def _faults(self) -> Counter[str]:
+        """Count what really happened."""
+        happened: Counter[str] = Counter(trouble.kind for trouble in self._scenery.troubles)
+        fates = [fate for group in self._scenery.groups.values() for fate in group.crew.fates.values()]
+        happened["worker kills"] = sum(fate.killed_at is not None for fate in fates)
+        happened["worker freezes"] = sum(len(fate.frozen) for fate in fates)
+        happened["worker terminations"] = sum(fate.terminated_at is not None for fate in fates)
+        happened["workers ended by themselves"] = sum(fate.ended_at is not None for fate in fates)
+        for fault in self._scenery.plan.faults:
+            happened[fault.kind] += fault.track == "upstream" or fault.kind == "add"
+        return +happened
+
+
+def _figures(of: Sequence[Judgement]) -> dict[str, float | int | None]:
+    """Give the rows of the table."""
+    completed, visible = _completed(of), [t.visible_s for judgement in of for t in judgement.takeovers if t.visible_s is not None]
+    waits = [wait for judgement in of for wait in judgement.waits_s]
+    return {
+        "requests": sum(judgement.requests for judgement in of),
+        "  without an acknowledgement": sum(judgement.unacknowledged for judgement in of),
+        "replies": sum(judgement.replies for judgement in of),
+        "dead letters": sum(judgement.letters for judgement in of),
+        "calls": sum(judgement.calls for judgement in of),
+        "lost": sum(judgement.count("lost") for judgement in of),
+        "duplicated replies": sum(judgement.count("duplicated") for judgement in of),
+        "out of order": sum(judgement.count("out of order") for judgement in of),
+        "overlaps after a loss": sum(explained(judgement.overlaps) for judgement in of),
+        "overlaps unexplained": sum(judgement.count("overlaps") for judgement in of),
+        **{f"calls again: {cause}": sum(judgement.repeats[cause] for judgement in of) for cause in CAUSES},
+        "stuck keys": sum(len(judgement.stuck_keys) for judgement in of),
+        "other findings": sum(judgement.count(what) for judgement in of for what in ("stuck", "other", "worker", "bug")),
+        "partitions of killed workers": sum(len(judgement.takeovers) for judgement in of),
+        "kill -> next completion p50 s": percentile(completed, 0.5),
+        "kill -> next completion p99 s": percentile(completed, 0.99),
+        "kill -> visible p50 s": percentile(visible, 0.5),
+        "kill -> visible p99 s": percentile(visible, 0.99),
+        "request -> reply p50 s": percentile(waits, 0.5),
+        "request -> reply p99 s": percentile(waits, 0.99),
+        "request -> reply max s": max(waits, default=None),
+    }
+
+
+def _completed(of: Sequence[Judgement]) -> list[float]:
+    return [t.completed_s for judgement in of for t in judgement.takeovers if t.completed_s is not None]
+
+
+def _shown(figure: float | None) -> str:
+    return "-" if figure is None else str(figure) if isinstance(figure, int) else f"{figure:.2f}"
+
+
+def _line(finding: Finding, seed: int) -> str:
+    when = _shown_time(finding.at) if finding.at else "-"
+    return f"seed {seed}, {when}, request {finding.request_id or '-'}: {finding.what}: {finding.text}"
+
+
+def _shown_time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

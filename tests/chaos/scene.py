@@ -1,0 +1,173 @@
+"""What befell whom in a chaos run, and whether that is a reason for calls made twice or side by side. Pure. Times: seconds since 1970."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+# How long broker trouble has consequences once it is over: a session runs out (6 s), a transaction is given up (10 s, and the sweep), and
+# leaders are elected and found meanwhile.
+AFTERMATH_S = 30.0
+# A call that the worker gave up after its timeout, which the callee sees end a little later or earlier.
+TIMEOUT_SLACK_S = 0.5
+
+Handed = frozenset[tuple[int, int]]  # partition, epoch
+Cause = Literal[
+    "worker killed", "worker frozen", "worker past its grace", "worker ended by itself", "broker trouble", "upstream retry", "unexplained"
+]
+CAUSES: tuple[Cause, ...] = (
+    "worker killed",
+    "worker frozen",
+    "worker past its grace",
+    "worker ended by itself",
+    "broker trouble",
+    "upstream retry",
+    "unexplained",
+)
+
+
+@dataclass(slots=True)
+class Fate:
+    """What befell one worker process. `overstayed`: when it gave calls up because its grace was over."""
+
+    name: str
+    is_proxied: bool = False
+    killed_at: float | None = None
+    terminated_at: float | None = None
+    ended_at: float | None = None  # by itself
+    frozen: list[tuple[float, float]] = field(default_factory=list)
+    overstayed: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something was wrong with a broker, or with the ways to brokers, which only those behind a proxy feel."""
+
+    kind: str
+    since: float
+    until: float
+    is_of_ways: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call, as the callee saw it: `end` and `outcome` are missing while it has not ended; `is_final`: its answer ends the request."""
+
+    request_id: str
+    partition: int
+    offset: int
+    epoch: int
+    attempt: int
+    lane: str
+    worker: str
+    start: float
+    end: float | None = None
+    outcome: str = ""
+    status: int | None = None
+
+    @property
+    def is_final(self) -> bool:
+        return self.outcome == "answered" and self.status is not None and self.status not in {408, 429} and self.status < 500
+
+    @property
+    def is_hinted(self) -> bool:
+        """The callee said when to come again, as ours always does with these: that costs no attempt."""
+        return self.outcome == "answered" and self.status in {429, 503}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that must not be. `at`: seconds since 1970, 0 where it has no time."""
+
+    what: str
+    at: float
+    request_id: str
+    text: str
+
+
+class Scene:
+    """The fates of a group's workers and the troubles of the cluster: `cause` says why a worker may have lost what it was at.
+
+    >>> scene = Scene([Fate("a", killed_at=10.0), Fate("b", frozen=[(20.0, 30.0)]), Fate("c")], [Trouble("kill broker", 50.0, 60.0)])
+    >>> [scene.cause(worker, *times) for worker, times in (("a", (9, 17)), ("b", (19, 27)), ("c", (55, 80)), ("c", (9, 17)))]
+    ['worker killed', 'worker frozen', 'broker trouble', 'unexplained']
+    """
+
+    def __init__(self, fates: Iterable[Fate], troubles: Sequence[Trouble]) -> None:
+        self._fates: Mapping[str, Fate] = {fate.name: fate for fate in fates}
+        self._troubles = troubles
+
+    def cause(self, worker: str, since: float, until: float) -> Cause:
+        """Say what befell `worker` between the beginning of its call and the moment at which another one was made."""
+        fate = self._fates[worker]
+        if fate.killed_at is not None and since <= fate.killed_at <= until:
+            return "worker killed"
+        if any(froze <= until and since <= thawed for froze, thawed in fate.frozen):
+            return "worker frozen"
+        if any(since <= at <= until for at in fate.overstayed):
+            return "worker past its grace"
+        if fate.ended_at is not None and since <= fate.ended_at <= until:
+            return "worker ended by itself"
+        if any(t.since <= until and since <= t.until + AFTERMATH_S and (fate.is_proxied or not t.is_of_ways) for t in self._troubles):
+            return "broker trouble"
+        return "unexplained"
+
+
+def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: int, timeout_s: float) -> Iterator[tuple[Call, Cause]]:
+    """Give each call of a request that was called before, and why it was called again.
+
+    `handed`: assignments that their worker gave up in order: all that it had called must have been published by then, whatever befell it,
+    unless its grace was over.
+    """
+    for of_one in _grouped(calls).values():
+        spent: Counter[int] = Counter()  # attempts by epoch
+        for before, call in pairwise(of_one):
+            spent[before.epoch] += not before.is_hinted
+            cause = _why(before, call, scene, timeout_s)
+            if cause == "upstream retry":
+                is_allowed = spent[call.epoch] < attempts_max
+            else:
+                is_allowed = cause == "worker past its grace" or (before.partition, before.epoch) not in handed
+            yield call, cause if is_allowed else "unexplained"
+
+
+def _grouped(calls: Iterable[Call]) -> dict[tuple[int, int], list[Call]]:
+    """Sort calls by their request, each in the order of its starts."""
+    grouped: dict[tuple[int, int], list[Call]] = defaultdict(list)
+    for call in sorted(calls, key=lambda call: call.start):
+        grouped[call.partition, call.offset].append(call)
+    return grouped
+
+
+def _why(before: Call, call: Call, scene: Scene, timeout_s: float) -> Cause:
+    if call.epoch < before.epoch:
+        # A worker that lost the partition and does not know it.
+        return scene.cause(call.worker, call.start - AFTERMATH_S, call.start)
+    if before.outcome in {"reset", "truncated"} or (before.outcome == "answered" and not before.is_final):
+        return "upstream retry"
+    befell = scene.cause(before.worker, before.start, call.start)
+    if call.epoch == before.epoch and before.is_final:
+        # Only who stood still may not have heard the answer in time: no call is repeated since something else failed.
+        return befell if befell == "worker frozen" else "unexplained"
+    is_timeout = before.outcome == "client_closed" and before.end is not None and before.end - before.start >= timeout_s - TIMEOUT_SLACK_S
+    if is_timeout and (befell == "unexplained" or call.epoch == before.epoch):
+        return "upstream retry"
+    return befell
+
+
+def overlaps(calls: Iterable[Call], scene: Scene, handed: Handed) -> Iterator[tuple[Call, Call, Cause]]:
+    """Give each pair of calls of a lane that ran side by side, the later start first, and why the older owner was none any more.
+
+    Where its worker had handed the partition over there is no reason.
+    """
+    open_: dict[str, list[Call]] = defaultdict(list)
+    for call in sorted(calls, key=lambda call: call.start):
+        running = open_[call.lane] = [other for other in open_[call.lane] if other.end is None or other.end > call.start]
+        for other in running:
+            older, newer = (call, other) if call.epoch < other.epoch else (other, call)
+            is_lost = older.epoch < newer.epoch and older.worker != newer.worker and (older.partition, older.epoch) not in handed
+            yield call, other, scene.cause(older.worker, other.start - AFTERMATH_S, call.start) if is_lost else "unexplained"
+        running.append(call)

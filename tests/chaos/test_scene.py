@@ -1,0 +1,100 @@
+"""The oracle of a chaos run: what has a reason passes under its name, what has none is found."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import replace
+
+import pytest
+
+from tests.chaos import judgement, load, ownership, plan, scene, takeover
+from tests.chaos.scene import Call, Cause, Fate, Scene, Trouble, overlaps, repeats
+
+TIMEOUT_S, ATTEMPTS = 4.0, 3
+FIRST = Call("r-1", 0, 5, 1, 1, "0", "a", 100.0, 101.0, "answered", 200)
+AGAIN = Call("r-1", 0, 5, 2, 1, "0", "b", 110.0, 111.0, "answered", 200)
+FAILED = replace(FIRST, status=500)
+NONE: frozenset[tuple[int, int]] = frozenset()
+
+
+def test_the_examples_are_true() -> None:
+    """Every docstring example of the run's pure parts."""
+    results = [doctest.testmod(module) for module in (judgement, load, ownership, plan, scene, takeover)]
+    assert [0] * len(results) == [result.failed for result in results]
+    assert all(result.attempted for result in results)
+
+
+def _scene(first: Fate | None = None, *troubles: Trouble) -> Scene:
+    return Scene([first or Fate("a"), Fate("b")], troubles)
+
+
+def _cause(*calls: Call, by: Scene | None = None, handed: frozenset[tuple[int, int]] = NONE) -> list[Cause]:
+    return [cause for _, cause in repeats(calls, by or _scene(), handed, ATTEMPTS, TIMEOUT_S)]
+
+
+@pytest.mark.parametrize(
+    ("befell", "expected"),
+    [
+        (_scene(Fate("a", killed_at=102.0)), "worker killed"),
+        (_scene(Fate("a", frozen=[(100.5, 109.0)])), "worker frozen"),
+        (_scene(Fate("a", overstayed=[105.0])), "worker past its grace"),
+        (_scene(Fate("a", ended_at=105.0)), "worker ended by itself"),
+        (_scene(None, Trouble("kill broker", 80.0, 90.0)), "broker trouble"),
+        (_scene(Fate("a", is_proxied=True), Trouble("cut way", 80.0, 90.0, is_of_ways=True)), "broker trouble"),
+        (_scene(None, Trouble("cut way", 80.0, 90.0, is_of_ways=True)), "unexplained"),
+        (_scene(Fate("a", killed_at=111.0)), "unexplained"),
+        (_scene(Fate("a", frozen=[(80.0, 99.0)])), "unexplained"),
+        (_scene(None, Trouble("kill broker", 20.0, 30.0)), "unexplained"),
+    ],
+)
+def test_a_finished_call_is_repeated_only_for_what_befell_its_worker(befell: Scene, expected: Cause) -> None:
+    """By the next owner, after the first one was killed, frozen, cut off … between the two calls; else there is no reason."""
+    assert [expected] == _cause(FIRST, AGAIN, by=befell)
+
+
+def test_what_was_handed_over_is_not_called_again() -> None:
+    """Whatever befell its worker: it had published all, or given the call up since its grace was over."""
+    handed = frozenset({(0, 1)})
+    trouble = Trouble("kill broker", 99.0, 105.0)
+    assert ["unexplained"] == _cause(FIRST, AGAIN, by=_scene(None, trouble), handed=handed)
+    assert ["worker past its grace"] == _cause(FIRST, AGAIN, by=_scene(Fate("a", overstayed=[105.0]), trouble), handed=handed)
+    assert ["upstream retry"] == _cause(FAILED, AGAIN, handed=handed)
+
+
+def test_the_same_owner_repeats_only_what_failed() -> None:
+    """In one epoch a call follows one that was not answered, or refused; not one that was answered, even while brokers go away."""
+    again = replace(AGAIN, epoch=1, worker="a", attempt=2)
+    trouble = _scene(None, Trouble("kill broker", 99.0, 105.0))
+    assert ["unexplained"] == _cause(FIRST, again, by=trouble)
+    assert ["worker frozen"] == _cause(FIRST, again, by=_scene(Fate("a", frozen=[(100.9, 109.0)])))
+    for failed in (FAILED, replace(FIRST, outcome="reset"), replace(FIRST, outcome="truncated"), replace(FIRST, status=429)):
+        assert ["upstream retry"] == _cause(failed, again)
+    assert ["upstream retry"] == _cause(replace(FIRST, outcome="client_closed", status=None, end=100.0 + TIMEOUT_S), again)
+    assert ["unexplained"] == _cause(replace(FIRST, outcome="client_closed", status=None), again)
+
+
+def test_attempts_beyond_the_policy_have_no_reason() -> None:
+    """`attempts_max` of them in one epoch; refusals with a hint cost none, and the next owner begins anew."""
+    tries = [replace(FAILED, start=100.0 + n, end=100.5 + n, attempt=n + 1) for n in range(4)]
+    assert ["upstream retry", "upstream retry", "unexplained"] == _cause(*tries)
+    hinted = [replace(one, status=503) for one in tries]
+    assert ["upstream retry"] * 3 == _cause(*hinted)
+    assert ["upstream retry"] * 3 == _cause(*tries[:2], *(replace(one, epoch=2, worker="b") for one in tries[2:]))
+
+
+def _overlap(older: Call, newer: Call, by: Scene, handed: frozenset[tuple[int, int]] = NONE) -> list[Cause]:
+    return [cause for _, _, cause in overlaps([older, newer], by, handed)]
+
+
+def test_calls_side_by_side_need_an_owner_that_was_lost() -> None:
+    """Two calls of a lane overlap only if the older owner was frozen, cut off or killed, and had not handed over."""
+    newer = replace(AGAIN, start=100.5, offset=6)
+    frozen = _scene(Fate("a", frozen=[(90.0, 99.0)]))
+    assert [] == _overlap(FIRST, replace(newer, start=101.0), _scene())
+    assert [] == _overlap(FIRST, replace(newer, lane="1"), _scene())
+    assert ["worker frozen"] == _overlap(FIRST, newer, frozen)
+    assert ["worker frozen"] == _overlap(newer, replace(FIRST, start=100.7), frozen), "also where the thawed one starts last"
+    assert ["unexplained"] == _overlap(FIRST, newer, _scene())
+    assert ["unexplained"] == _overlap(FIRST, newer, frozen, frozenset({(0, 1)}))
+    assert ["unexplained"] == _overlap(FIRST, replace(newer, epoch=1), frozen), "one owner"
+    assert ["unexplained"] == _overlap(FIRST, replace(newer, worker="a"), frozen), "one process"
