@@ -40,6 +40,7 @@ def _ask(
     data: request.Data = None,
     request_id: request.Id = None,
     header: request.Headers = None,
+    deadline: request.Deadline = None,
     credential: request.Credential = None,
     timeout_s: request.CallTimeout = None,
     attempts_max: request.AttemptsMax = None,
@@ -56,7 +57,7 @@ def _ask(
     options: Options = ctx.obj
     within_s = options.timeout_s or ASK_TIMEOUT_S
     given = request.Given(
-        path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata, after_failure
+        path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max, metadata, after_failure
     )
     asked = given.request("ask")
     _hear(options)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, cast
 
 import orjson
 import typer
 
 from dispatcher.cli.lines import LINE_MAX_BYTES, read_input
+from dispatcher.core.durations import parse_duration
+from dispatcher.core.instant import rfc3339_s
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +26,10 @@ Method = Annotated[str | None, typer.Option("-m", "--method", help="HTTP method.
 Data = Annotated[str | None, typer.Option("-d", "--data", metavar="BODY|@FILE|-", help="Body: JSON, unless -H content-type says else.")]
 Id = Annotated[str | None, typer.Option("--id", help="Id of the request; a new one is made without.")]
 Headers = Annotated[list[str] | None, typer.Option("-H", "--header", metavar="'NAME: VALUE'", help="Request header; repeatable.")]
+Deadline = Annotated[
+    str | None,
+    typer.Option("--deadline", metavar="10m|TIME", help="No call begins later than so long from now, or than a time with its zone."),
+]
 Credential = Annotated[str | None, typer.Option("--credential", help="Alias of the credential.")]
 CallTimeout = Annotated[float | None, typer.Option("--timeout-s", help="Longest time of the call, seconds.")]
 AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="Most calls.")]
@@ -43,6 +50,7 @@ class Given:
     data: str | None
     request_id: str | None
     headers: list[str]
+    deadline: str | None
     credential: str | None
     timeout_s: float | None
     attempts_max: int | None
@@ -59,6 +67,7 @@ class Given:
             self.method,
             self.data,
             self.request_id,
+            self.deadline,
             self.credential,
             self.metadata,
             self.after_failure,
@@ -85,13 +94,24 @@ class Given:
             call,
             self.key,
             self.request_id,
-            None,
+            None if self.deadline is None else _deadline(self.deadline),
             self.credential,
             self.timeout_s,
             self.attempts_max,
             metadata,
             cast("Wanted", self.after_failure),  # what it may be, the model of a request says
         )
+
+
+def _deadline(text: str) -> timedelta | datetime:
+    """Read a length of time from now, or a time."""
+    if (at := rfc3339_s(text)) is not None:
+        return datetime.fromtimestamp(at, UTC)
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError:
+        hint = "for example 10m from now, or 2026-11-29T10:00:00Z"
+        raise ConfigError("--deadline is neither a length of time nor an RFC 3339 date and time with its zone", hint) from None
 
 
 def _content(data: str) -> bytes:

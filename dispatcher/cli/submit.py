@@ -33,6 +33,7 @@ def _submit(
     data: request.Data = None,
     request_id: request.Id = None,
     header: request.Headers = None,
+    deadline: request.Deadline = None,
     credential: request.Credential = None,
     timeout_s: request.CallTimeout = None,
     attempts_max: request.AttemptsMax = None,
@@ -50,7 +51,7 @@ def _submit(
     """Submit one request, or with --jsonl many, and print a receipt for each: its id and where it stands."""
     options: Options = ctx.obj
     given = request.Given(
-        path, key, upstream, method, data, request_id, header or [], credential, timeout_s, attempts_max, metadata, after_failure
+        path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max, metadata, after_failure
     )
     if jsonl is None:
         _submit_one(options, given)

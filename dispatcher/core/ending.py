@@ -1,4 +1,4 @@
-"""How a request ends, as an outcome: from a verdict on its call, from a refusal, or because somebody skipped it."""
+"""How a request ends, as an outcome: from a verdict on its call, from a refusal, or early: somebody skipped it, or its deadline passed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason, Status
 from dispatcher.core.verdict import Dead, Settled, describe, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Somebody wants a request ended; `reason` says who, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The deadline of a request has passed while no call of it was in flight."""
+
+
+# Why a request ends before its turn.
+Early = Skipped | Expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +87,32 @@ class Endings:
         letter = self._letter(record, refusal.reason, refusal.message, "decode", kind or refusal.reason.value)
         return Outcome(self.owner, record, reply, letter)
 
-    def cancelled(self, request: Request, message: str, calls: int, instant: Instant) -> Outcome:
-        """The end of a request that somebody ended before it was done."""
-        fault = Fault(Status.CANCELLED.value, message)
-        reply = Reply(request.record, request.envelope, Status.CANCELLED, calls, instant.rfc3339(), self.source, fault=fault)
+    def early(self, request: Request, early: Early, calls: int, instant: Instant) -> Outcome:
+        """The end of a request before it was done, after that many calls.
+
+        One that expires is `expired` if it was never called. After a call its outcome may be needed: it is dead, with a letter.
+        """
+        match early:
+            case Skipped(reason):
+                return self._early(request, Status.CANCELLED, reason, calls, instant)
+            case Expired() if calls == 0:
+                return self._early(request, Status.EXPIRED, "the deadline passed before the first call", calls, instant)
+            case Expired():
+                return self._overdue(request, calls, instant)
+
+    def _early(self, request: Request, status: Status, message: str, calls: int, instant: Instant) -> Outcome:
+        fault = Fault(status.value, message)
+        reply = Reply(request.record, request.envelope, status, calls, instant.rfc3339(), self.source, fault=fault)
         return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata))
+
+    def _overdue(self, request: Request, calls: int, instant: Instant) -> Outcome:
+        reason, message = Reason.DEADLINE_EXCEEDED, f"the deadline passed before call number {calls + 1}"
+        outcome = self._early(request, Status.DEAD, message, calls, instant)
+        letter = self._letter(request.record, reason, message, "wait", Status.EXPIRED.value)
+        letter = replace(letter, attempts=calls, upstream=request.call.upstream)
+        assert outcome.reply is not None
+        outcome = replace(outcome, reply=replace(outcome.reply, reason=reason), letter=letter)
+        return self._halting(outcome, request, instant) if request.halts_key else outcome
 
     def _halting(self, outcome: Outcome, request: Request, instant: Instant) -> Outcome:
         """The same outcome, with the halt of its key written beside it.

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+# RFC 3339 §5.6: date-time, with a fraction of as many digits as somebody may write; the zone is not optional.
+_RFC3339 = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](?P<minute>[0-9]{2}:[0-9]{2}):(?P<second>[0-9]{2})(?P<part>\.[0-9]{1,40})?"
+    r"(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +24,17 @@ class Instant:
         """The wall clock, `later_s` seconds from this instant, as RFC 3339 in UTC with milliseconds."""
         text = datetime.fromtimestamp(self.wall + later_s, UTC).isoformat(timespec="milliseconds")
         return text.replace("+00:00", "Z")
+
+
+def rfc3339_s(text: str) -> float | None:
+    """The seconds since 1970 of an RFC 3339 date and time; None where it is none. A leap second counts as the one after it."""
+    found = _RFC3339.fullmatch(text)
+    if found is None or int(found["second"]) > 60:
+        return None
+    zone = "+00:00" if found["zone"] in {"Z", "z"} else found["zone"]
+    try:
+        minute = datetime.fromisoformat(f"{found['day']}T{found['minute']}:00{zone}")
+        # Not `timestamp` of the sum: the last second of the year 9999 is a time like any other, and has no successor.
+        return (minute - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) + int(found["second"]) + float(found["part"] or 0)
+    except (ValueError, OverflowError):
+        return None

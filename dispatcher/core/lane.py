@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from dispatcher.core import lane_name
 from dispatcher.core.call import Call, CallResult
-from dispatcher.core.ending import Endings
+from dispatcher.core.ending import Early, Endings, Expired
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane_queue import LaneQueue, Waiting
@@ -49,8 +49,21 @@ class Lane:
     """
 
     __slots__ = (
-        *("_began", "_calling", "_closed", "_decoder", "_endings", "_free_since", "_head", "_overflow", "_places", "_queue", "_queued_of"),
-        *("_settled", "_skipped", "_why_held", "key", "last_s", "owner"),
+        *(
+            "_began",
+            "_calling",
+            "_closed",
+            "_decoder",
+            "_early",
+            "_endings",
+            "_free_since",
+            "_head",
+            "_overflow",
+            "_places",
+            "_queue",
+            "_queued_of",
+        ),
+        *("_settled", "_why_held", "key", "last_s", "owner"),
     )
 
     def __init__(self, owner: Owner, decoder: Decoder, key: bytes | None = None, why_held: WhyHeld = lambda _: "") -> None:
@@ -63,7 +76,7 @@ class Lane:
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
         self._places: dict[int, int | None] = {}  # in the parked topic, by offset; None where it is not known yet to stand there
-        self._skipped: dict[int, str] = {}  # offsets that somebody ended, which are in a call or on their way back; and why
+        self._early: dict[int, Early] = {}  # offsets of what is to end, and is in a call or on its way back; and why
         self._head: _Head | None = None
         self._settled: Outcome | None = None
         self._calling = False
@@ -85,7 +98,7 @@ class Lane:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is left to do here, and nothing is known that would be missed."""
-        return not (len(self) or self.parked or self._skipped or self._settled is not None)
+        return not (len(self) or self.parked or self._early or self._settled is not None)
 
     @property
     def is_calling(self) -> bool:
@@ -168,7 +181,7 @@ class Lane:
         self._queue.admit(entry, due)
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
-        """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that somebody has skipped."""
+        """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that were to end early."""
         found, answered = list(found), {entry.offset for entry in missing}
         answered |= {one.record.offset for one in found}
         places = {entry.offset: entry.place for entry in self._queue.awaited}
@@ -178,23 +191,23 @@ class Lane:
             offset = one.record.offset
             waiting = Waiting(one.record, instant.mono, places.get(offset, -1), one.tries_at(instant), one.until_at(instant), one.why)
             waiting.started = one.started_at(instant)
-            if (reason := self._skipped.get(offset)) is not None:
-                outcomes.append(self._cancel(waiting, reason, instant))
+            if (early := self._early.get(offset)) is not None:
+                outcomes.append(self._end(waiting, early, instant))
             else:
                 self._queue.front.append(waiting)
         for offset in answered:
-            self._skipped.pop(offset, None)
+            self._early.pop(offset, None)
         return outcomes
 
     def placed(self, offset: int, place: int) -> Fetch | None:
-        """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that was skipped meanwhile."""
+        """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that is to end."""
         if self._closed:
             return None
         if place >= 0:
             self._places[offset] = place
         else:
             self._places.pop(offset, None)
-        return self._skip_parked(offset) if offset in self._skipped else None
+        return self._read_to_end(offset) if offset in self._early else None
 
     # --- it moves -------------------------------------------------------------------------------------------------------------------
 
@@ -209,7 +222,7 @@ class Lane:
         if not self._calling and self._settled is None:
             self._head = None
         called = None if self._head is None else self._head.waiting.record.offset
-        self._skipped = {offset: reason for offset, reason in self._skipped.items() if offset == called}
+        self._early = {offset: early for offset, early in self._early.items() if offset == called}
 
     def next(self, instant: Instant, *, may_call: bool = True) -> Step:
         """What is to be done now. After Start and Fetch the lane is Busy, after Settle its next record is the head."""
@@ -225,6 +238,8 @@ class Lane:
             return step
         head = self._head
         assert head is not None
+        if head.request.deadline is not None and head.request.deadline <= instant.wall:
+            return self._settle(self._endings.early(head.request, Expired(), head.waiting.tries.calls, instant), instant)
         if why := self._why_held(head.request.record.key):
             return Held(why)
         if head.waiting.not_before > instant.mono:
@@ -239,12 +254,12 @@ class Lane:
         self._calling = False
         self.last_s = instant.mono - self._began
         waiting = head.waiting
-        verdict = judge(result, waiting.tries, self._patience(head.request), instant, chance)
-        skipped = self._skipped.pop(waiting.record.offset, None)
+        verdict = judge(result, waiting.tries, self._patience(head.request, instant), instant, chance)
+        early = self._early.pop(waiting.record.offset, None)
         if isinstance(verdict, Retry):
             waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why
-            if skipped is not None:
-                self._settled = self._endings.cancelled(head.request, skipped, waiting.tries.calls, instant)
+            if early is not None:
+                self._settled = self._endings.early(head.request, early, waiting.tries.calls, instant)
             elif self._closed:
                 self._head = None
         else:
@@ -255,28 +270,29 @@ class Lane:
         """Whether the request at `offset` is here and has not ended."""
         if self._head is not None and self._head.waiting.record.offset == offset:
             return self._settled is None
-        return offset in self._skipped or offset in self._queue
+        return offset in self._early or offset in self._queue
 
-    def skip(self, offset: int, reason: str, instant: Instant) -> Outcome | Fetch | None:
+    def end(self, offset: int, early: Early, instant: Instant) -> Outcome | Fetch | None:
         """End the request at `offset` without a further call: its outcome, or what has to be read for that.
 
-        None where it is in a call, and ends with that one at the latest; where it is on its way back; and where it is not here.
+        None where it is in a call, and ends with that one at the latest (which a deadline cuts off by itself); where it is on its way back;
+        and where it is not here.
         """
         head = self._head
         if head is not None and head.waiting.record.offset == offset:
-            if self._calling:
-                self._skipped[offset] = reason
+            if self._calling and not isinstance(early, Expired):
+                self._early[offset] = early
             if self._calling or self._settled is not None:
                 return None
             self._head = None
-            return self._endings.cancelled(head.request, reason, head.waiting.tries.calls, instant)
+            return self._endings.early(head.request, early, head.waiting.tries.calls, instant)
         if (waiting := self._queue.remove(offset)) is not None:
             self._unqueue(waiting.record)
-            return self._cancel(waiting, reason, instant)
+            return self._end(waiting, early, instant)
         if not self.holds(offset):
             return None
-        self._skipped[offset] = reason
-        return self._skip_parked(offset)
+        self._early[offset] = early
+        return self._read_to_end(offset)
 
     # --- it makes room --------------------------------------------------------------------------------------------------------------
 
@@ -329,7 +345,7 @@ class Lane:
         outcomes.append(Outcome(self.owner, record, None, extra=(message,), parks=True, extra_bytes=message.size_bytes))
         return one.entry()
 
-    def _skip_parked(self, offset: int) -> Fetch | None:
+    def _read_to_end(self, offset: int) -> Fetch | None:
         """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet."""
         if not self._is_placed(offset):
             return None
@@ -394,11 +410,11 @@ class Lane:
             return (*self._decoder.unreadable(record), type(error).__name__)
         return decoded if isinstance(decoded, Request) else (*decoded, "")
 
-    def _cancel(self, waiting: Waiting, reason: str, instant: Instant) -> Outcome:
-        """The end of a skipped request; one that could not have been executed ends as it would have."""
+    def _end(self, waiting: Waiting, early: Early, instant: Instant) -> Outcome:
+        """The end of a request before its turn; one that could not have been executed ends as it would have."""
         decoded, calls = self._decoded(waiting.record), waiting.tries.calls
         if isinstance(decoded, Request):
-            return self._endings.cancelled(decoded, reason, calls, instant)
+            return self._endings.early(decoded, early, calls, instant)
         return self._endings.refused(waiting.record, *decoded, instant, calls=calls)
 
     def _overflown(self, record: Record, instant: Instant) -> Outcome:
@@ -433,9 +449,10 @@ class Lane:
             ("Dispatcher-Attempt", str(tries.calls)),
             *(((lane_name.HEADER, lane_name.lane_name(self.key)),) if self.key is not None else ()),
         )
-        of = head.request.call
+        of, deadline = head.request.call, head.request.deadline
+        timeout_s = of.timeout_s if deadline is None else min(of.timeout_s, deadline - instant.wall)
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
-        call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, of.timeout_s)
+        call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, timeout_s)
         free = max(waiting.arrived, self._free_since.pop(record.key, waiting.arrived)) if self.key is None else instant.mono
         return Start(call, head.request, tries.calls, instant.mono - waiting.arrived, instant.mono - free if first else 0.0)
 
@@ -449,7 +466,8 @@ class Lane:
                 self._free_since.pop(key, None)
         return Settle(outcome)
 
-    def _patience(self, request: Request) -> Patience:
+    def _patience(self, request: Request, instant: Instant) -> Patience:
         upstream = self._decoder.settings.upstreams[request.call.upstream]
         wait_max_s = self._decoder.settings.worker.wait_max_s
-        return Patience(request.attempts_max, upstream.backoff_base_s, upstream.backoff_max_s, wait_max_s)
+        until = None if request.deadline is None else instant.mono + request.deadline - instant.wall
+        return Patience(request.attempts_max, upstream.backoff_base_s, upstream.backoff_max_s, wait_max_s, until)

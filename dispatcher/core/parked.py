@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.deadlines import deadline_of
 from dispatcher.core.instant import Instant
 from dispatcher.core.record import Message, Record
 from dispatcher.core.verdict import Tries
@@ -37,7 +38,7 @@ class Entry:
     """What an index keeps of a parked request; its payload is read again when it is due.
 
     `offset` of the original, `key` its lane's. `place` is its offset in the parked topic, -1 where that is not known. `due` in seconds
-    since 1970, 0 for at once; `why` it waits: backoff, retry_after, paused, halted, queued.
+    since 1970, 0 for at once; `why` it waits: backoff, retry_after, paused, halted, queued. `deadline` in the same seconds, if it has one.
     """
 
     offset: int
@@ -46,6 +47,7 @@ class Entry:
     size_bytes: int
     due: float
     why: str
+    deadline: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Parked:
 
     def entry(self, place: int = -1) -> Entry:
         """What an index keeps of it."""
-        return Entry(self.record.offset, self.record.key, place, self.record.size_bytes, self.due, self.why)
+        record = self.record
+        return Entry(record.offset, record.key, place, record.size_bytes, self.due, self.why, deadline_of(record))
 
     def tries_at(self, instant: Instant) -> Tries:
         """What has happened so far, on the monotonic clock that `instant` reads."""

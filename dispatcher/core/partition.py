@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import HALTED
+from dispatcher.core.deadlines import Deadlines, deadline_of
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane, WhyHeld
 from dispatcher.core.outcome import Outcome, Owner
@@ -51,7 +52,7 @@ class Partition:
             "_withheld",
             "_withheld_of",
         ),
-        *("_why_held", "calls", "closed", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
+        *("_why_held", "calls", "closed", "deadlines", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
     )
 
     def __init__(
@@ -66,6 +67,7 @@ class Partition:
         self.owner = owner
         self.progress = Progress(position, settled)
         self.lanes: dict[bytes | None, Lane] = {}
+        self.deadlines = Deadlines()  # of what its lanes hold
         self.closed = False
         self.is_restored = False  # whether what is parked is known; nothing starts before
         self.calls = 0  # in flight
@@ -176,6 +178,7 @@ class Partition:
                     lane.refuse(record)
                 else:
                     lane.add(record, now)
+                    self._note_deadline(record.offset, record.key, deadline_of(record))
                 lanes[lane] = None
                 self._held_records += 1
                 self._held_bytes += record.size_bytes
@@ -201,6 +204,7 @@ class Partition:
                 continue
             self.parked += 1
             if entry.offset < self.progress.reached:
+                self._note_deadline(entry.offset, entry.key, entry.deadline)
                 by_lane.setdefault(entry.key if self._by_key else None, []).append(entry)
             else:
                 self._coming.append((entry, until_at(entry.due, instant)))
@@ -216,11 +220,12 @@ class Partition:
             entry, due = self._coming.popleft()
             lane = self._lane(entry.key)
             lane.admit(entry, due)
+            self._note_deadline(entry.offset, entry.key, entry.deadline)
             lanes[lane] = None
         return list(lanes)
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> tuple[list[Lane], list[Outcome]]:
-        """Payloads came back: the lanes that got any, and outcomes, which are settled already, of what was skipped meanwhile."""
+        """Payloads came back: the lanes that got any, and outcomes, which are settled already, of what was to end early."""
         of_lane: dict[bytes | None, tuple[list[Parked], list[Entry]]] = {}
         for one in found:
             of_lane.setdefault(one.record.key if self._by_key else None, ([], []))[0].append(one)
@@ -229,6 +234,7 @@ class Partition:
         for entry in missing:
             of_lane.setdefault(entry.key if self._by_key else None, ([], []))[1].append(entry)
             self.parked -= 1
+            self.deadlines.forget(entry.offset)
         lanes, outcomes = [], []
         for key, (came, gone) in of_lane.items():
             lane = self._lane(key)
@@ -290,6 +296,8 @@ class Partition:
             self._void.discard(offset)
         elif ends:
             self.parked -= 1
+        if not outcome.parks:
+            self.deadlines.forget(offset)
         return self._hand_out(outcome, now, span, (*outcome.extra, self._tombstone(offset)) if ends else outcome.extra)
 
     def reach_end(self, end: int, now: float) -> Outcome | None:
@@ -370,6 +378,7 @@ class Partition:
         """Start nothing more; calls in hand may end."""
         self.closed = True
         self._coming.clear()
+        self.deadlines.clear()
         for lane in self.lanes.values():
             lane.close()
         self.lanes = {key: lane for key, lane in self.lanes.items() if len(lane)}
@@ -384,6 +393,10 @@ class Partition:
         if lane is None:
             lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held)
         return lane
+
+    def _note_deadline(self, offset: int, key: bytes | None, at: float | None) -> None:
+        if at is not None:
+            self.deadlines.add(offset, key, at)
 
     def _tombstone(self, offset: int) -> Message:
         return tombstone(self._decoder.settings.topics.parked, self._decoder.topic_id, self.owner.partition, offset)

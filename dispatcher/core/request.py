@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
+from dispatcher.core.instant import rfc3339_s
 from dispatcher.core.members import members
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.record import Record
@@ -23,7 +24,7 @@ from dispatcher.settings import Settings, UpstreamSettings
 
 KEY_MAX_BYTES = 1024
 # Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
-UNBUILT = frozenset({"agent", "class", "priority", "deadline", "expected_version"})
+UNBUILT = frozenset({"agent", "class", "priority", "expected_version"})
 UNBUILT_VALUES = {"repeat": "never", "stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
@@ -49,6 +50,13 @@ def _boolean(given: object) -> object:
     return given
 
 
+def _date_time(given: str) -> str:
+    """`given`, if it is an RFC 3339 date and time: what readers of ISO 8601 take beside that would mean another time to others."""
+    if rfc3339_s(given) is None:
+        raise PydanticCustomError("date_time", "Input should be an RFC 3339 date and time with its zone")
+    return given
+
+
 class RequestBody(BaseModel):
     """The value of a request record: one HTTP call on a configured upstream."""
 
@@ -64,6 +72,10 @@ class RequestBody(BaseModel):
     body_base64: Annotated[str | None, Field(description="body of another type, in base64; set headers content-type beside it")] = None
     credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; a key `apikey:A` means A")] = None
     timeout_s: Annotated[float | None, Field(gt=0, description="whole call, seconds; at most the upstream's call_timeout_s")] = None
+    deadline: Annotated[
+        Annotated[str, AfterValidator(_date_time), Field(json_schema_extra={"format": "date-time"})] | None,
+        Field(description="RFC 3339; no call begins after it, and one in flight is cut off then"),
+    ] = None
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None
     repeat: Annotated[Literal["allowed"], Field(description="a crash may repeat the call")] = "allowed"
     after_failure: Annotated[
@@ -84,6 +96,7 @@ class Request:
     attempts_max: int
     metadata: bytes | None = None  # JSON, as it was written
     halts_key: bool = False  # a failure holds the key until somebody resumes it
+    deadline: float | None = None  # seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +141,8 @@ class Decoder:
             timeout_s=body.timeout_s or upstream.call_timeout_s,
         )
         attempts_max = body.attempts_max or upstream.attempts_max
-        return Request(record, envelope, call, attempts_max, written.get("metadata"), body.after_failure == "halt_key")
+        deadline = None if body.deadline is None else rfc3339_s(body.deadline)
+        return Request(record, envelope, call, attempts_max, written.get("metadata"), body.after_failure == "halt_key", deadline)
 
     def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
         """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""

@@ -1,7 +1,7 @@
 """The engine: owns every partition and lane, on the event loop. It asks lanes what to do, does it, and tells them how it went.
 
-Nothing here awaits but the call itself: `_advance` runs a lane until it waits for something, and whatever it waits for (an answer, a
-time, a slot, a record, a person) calls `_advance` again. A lane whose next step is a call takes a slot then, and not before; lanes that
+Nothing here awaits but the call itself: `advance` runs a lane until it waits for something, and whatever it waits for (an answer, a
+time, a slot, a record, a person) calls `advance` again. A lane whose next step is a call takes a slot then, and not before; lanes that
 find none stand in line (`Turns`).
 """
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
 from dispatcher.core.buffer import Amount, Buffer, Flow
 from dispatcher.core.call import Ambiguous, CallResult
 from dispatcher.core.commit_note import Range
-from dispatcher.core.control import Desired, Kind, parse_target, request_target, tombstone
-from dispatcher.core.envelope import position_id
+from dispatcher.core.control import Desired, Kind, parse_target
 from dispatcher.core.gap import Gap
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
@@ -29,6 +27,7 @@ from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
 from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Step, Wait
 from dispatcher.worker.clock import Clock
+from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
 from dispatcher.worker.letters import Fetch as FetchParked
 from dispatcher.worker.protocols import HttpEngine, Observer
@@ -77,6 +76,7 @@ class Engine:
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
+        self._early = EarlyEnds(self, self.desired, decoder, restorer, clock)
 
     # --- from the poller ------------------------------------------------------------------------------------------------------------
 
@@ -98,10 +98,11 @@ class Engine:
             if partition is not None:
                 known = partition.progress.reached
                 lanes = partition.accept(batch, now)
-                self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+                self._early.skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+                self._early.watch(partition)
                 self._tell_flow(partition)
                 for lane in lanes:
-                    self._advance(partition, lane)
+                    self.advance(partition, lane)
                 self._tend(partition)
         for owner, end in ends.items():
             partition = self._of(owner)
@@ -129,7 +130,7 @@ class Engine:
             if partition is not None:
                 self._close(partition)
                 for lane in list(partition.lanes.values()):
-                    self._advance(partition, lane)
+                    self.advance(partition, lane)
                 self._tell_drained(partition)
 
     def abandon(self, owners: Iterable[Owner]) -> None:
@@ -174,7 +175,7 @@ class Engine:
             if fetch is not None:
                 self._restorer.put(FetchParked(partition.owner, fetch.entries))
             if outcome.parks and outcome.record is not None and (lane := partition.lane_of(outcome.record.key)) is not None:
-                self._advance(partition, lane)
+                self.advance(partition, lane)
         self._tell_flow(*partitions)
         for partition in partitions:
             self._release(partition)
@@ -192,12 +193,12 @@ class Engine:
             for partition in list(self.partitions.values()):
                 match target.kind:
                     case Kind.KEY if (lane := partition.lane_of(target.name.encode())) is not None:
-                        self._advance(partition, lane)
+                        self.advance(partition, lane)
                     case Kind.PARTITION if target.name == str(partition.owner.partition):
                         for lane in list(partition.lanes.values()):
-                            self._advance(partition, lane)
+                            self.advance(partition, lane)
                     case Kind.REQUEST:
-                        self._skip(partition, [target.name], range(partition.progress.reached))
+                        self._early.skip(partition, [target.name], range(partition.progress.reached))
                     case _:
                         pass
                 self._tend(partition)
@@ -210,9 +211,10 @@ class Engine:
         instant = self._clock.now()
         for outcome in partition.restore(entries, instant):
             self._publisher.put(outcome)
-        self._skip(partition, self.desired.skips())
+        self._early.skip(partition, self.desired.skips())
+        self._early.watch(partition)
         for lane in list(partition.lanes.values()):
-            self._advance(partition, lane)
+            self.advance(partition, lane)
         self._release(partition)
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
@@ -223,9 +225,9 @@ class Engine:
         if missing:
             self._observer.missing(owner, missing)
         lanes, outcomes = partition.fetched(found, missing, self._clock.now())
-        self._publish(*outcomes)
+        self.publish(*outcomes)
         for lane in lanes:
-            self._advance(partition, lane)
+            self.advance(partition, lane)
 
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Engine:
     def _why_held(self, partition: int, key: bytes | None) -> str:
         return self.desired.why_held(key, partition)
 
-    def _advance(self, partition: Partition, lane: Lane, *, has_turn: bool = False) -> None:
+    def advance(self, partition: Partition, lane: Lane, *, has_turn: bool = False) -> None:
         """Run a lane until it waits for something; none before it is known what is parked, since a copy of what it would end may be."""
         end = None
         while partition.is_restored or partition.closed:
@@ -250,14 +252,14 @@ class Engine:
                 self._await(partition, lane, step)
                 self._turns.leave(partition, lane)
                 return
-            self._settle(partition, step.outcome, instant.mono)
+            self.settle(partition, step.outcome, instant.mono)
             end = end or instant.mono + TURN_S
             if instant.mono >= end:
-                self._loop.call_soon(self._advance, partition, lane)
+                self._loop.call_soon(self.advance, partition, lane)
                 return
 
     def _await(self, partition: Partition, lane: Lane, step: Step) -> None:
-        """Begin what the lane waits for: its end comes back to `_advance`."""
+        """Begin what the lane waits for: its end comes back to `advance`."""
         match step:
             case Start():
                 self._start(partition, lane, step)
@@ -283,7 +285,7 @@ class Engine:
         return self._turns.has_slot(partition, has_turn=has_turn)
 
     def _is_cut(self, lane: Lane) -> bool:
-        """Whether a call of this key, of an earlier assignment, has been cancelled and not ended yet: its end calls `_advance`."""
+        """Whether a call of this key, of an earlier assignment, has been cancelled and not ended yet: its end calls `advance`."""
         return (lane.owner.partition, lane.key) in self._cut
 
     def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
@@ -307,19 +309,19 @@ class Engine:
                 self._turns.rise(partition, partition.may_start)
             self._fill_slots()
 
-    def _settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
+    def settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
         if outcome.halt is not None and outcome.record is not None and outcome.record.key is not None:
             self.desired.halt(outcome.record.key, outcome.halt, partition.owner.partition)
-        self._publish(*partition.settle(outcome, now))
+        self.publish(*partition.settle(outcome, now))
         if partition.withheld:  # Nothing else need happen that makes room.
             self._tend(partition)
 
-    def _publish(self, *outcomes: Outcome) -> None:
+    def publish(self, *outcomes: Outcome) -> None:
         """Hand over outcomes that the partition has settled; a command to skip such a request has had its effect."""
         for settled in outcomes:
             record, outcome = settled.record, settled
             if record is not None and outcome.reply is not None:
-                outcome = self._without_skip(outcome, record)
+                outcome = self._early.without_skip(outcome, record)
             misplaced = record is not None and outcome.reply is not None and not self._decoder.on_right_partition(record)
             self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
@@ -329,11 +331,12 @@ class Engine:
 
         Among what retention took of it may be what somebody wanted ended.
         """
-        self._publish(*([] if outcome is None else [outcome]), *partition.released(self._clock.now().mono))
+        self.publish(*([] if outcome is None else [outcome]), *partition.released(self._clock.now().mono))
         lanes = partition.admit(to)
-        self._skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+        self._early.skip(partition, self.desired.skips(), range(known, partition.progress.reached))
+        self._early.watch(partition)
         for lane in lanes:
-            self._advance(partition, lane)
+            self.advance(partition, lane)
 
     def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
         known = self._timers.get(lane)
@@ -347,7 +350,7 @@ class Engine:
 
     def _wake(self, partition: Partition, lane: Lane) -> None:
         self._timers.pop(lane, None)
-        self._advance(partition, lane)
+        self.advance(partition, lane)
 
     def _start(self, partition: Partition, lane: Lane, start: Start) -> None:
         self._observer.started(start)
@@ -373,7 +376,7 @@ class Engine:
             verdict = lane.answered(result, instant, self._chance())
             self._observer.answered(start, result, verdict, instant.mono - began)
             self._release(partition)
-            self._advance(partition, lane)
+            self.advance(partition, lane)
             self._tell_drained(partition)
             self._fill_slots()
 
@@ -386,52 +389,13 @@ class Engine:
         successor = self.partitions.get(lane.owner.partition)
         again = None if successor is None else successor.lanes.get(lane.key)
         if successor is not None and again is not None:
-            self._advance(successor, again)
+            self.advance(successor, again)
         self._fill_slots()
 
     def _fill_slots(self) -> None:
         """A call has ended: its slot goes to the lane that waited longest."""
         while (turn := self._turns.next()) is not None:
-            self._advance(*turn, has_turn=True)
-
-    # --- what people want -----------------------------------------------------------------------------------------------------------
-
-    def _skip(self, partition: Partition, names: Iterable[str], among: range | None = None) -> None:
-        """End these requests, which people want ended: those of this partition that have been read, and whose offset is `among` these."""
-        if not partition.is_restored or partition.closed:
-            return
-        for name in names:
-            offset = self._decoder.offset_in(name, partition.owner.partition)
-            command = self.desired.skip_of(name)
-            if command is not None and offset is not None and offset < partition.progress.reached and (among is None or offset in among):
-                reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
-                self._skip_one(partition, name, offset, reason)
-
-    def _skip_one(self, partition: Partition, name: str, offset: int, reason: str) -> None:
-        instant = self._clock.now()
-        lane = next((lane for lane in partition.lanes.values() if lane.holds(offset)), None)
-        if lane is None:
-            if partition.progress.is_settled(offset):
-                # It has ended, one way or the other: nothing is left to be wanted.
-                ended = tombstone(request_target(name), self._decoder.settings.topics.control)
-                self._publisher.put(partition.end(ended, instant.mono))
-            return
-        match lane.skip(offset, reason, instant):
-            case Outcome() as outcome:
-                self._settle(partition, outcome, instant.mono)
-                self._advance(partition, lane)
-            case Fetch(entries):
-                self._restorer.put(FetchParked(partition.owner, entries))
-            case _:
-                pass
-
-    def _without_skip(self, outcome: Outcome, record: Record) -> Outcome:
-        """The outcome, with the end of a command that wanted just this."""
-        name = position_id(record, self._decoder.topic_id)
-        if self.desired.skip_of(name) is None:
-            return outcome
-        ended = tombstone(request_target(name), self._decoder.settings.topics.control)
-        return replace(outcome, extra=(*outcome.extra, ended))
+            self.advance(*turn, has_turn=True)
 
     # --- room -----------------------------------------------------------------------------------------------------------------------
 
@@ -454,7 +418,7 @@ class Engine:
             self._full ^= {partition.owner}
             self._observer.map_full(partition, is_full=partition.is_map_full)
         outcomes = partition.park(self._clock.now())
-        self._publish(*outcomes)
+        self.publish(*outcomes)
         # What was withheld may have come with it.
         if moved := [outcome for outcome in outcomes if outcome.parks]:
             self._observer.parked(partition, moved)
@@ -468,6 +432,7 @@ class Engine:
             if (timer := self._timers.pop(lane, None)) is not None:
                 timer[1].cancel()
         self._full.discard(partition.owner)
+        self._early.forget(partition.owner)
         partition.close()
 
     def _tell_flow(self, *changed: Partition) -> None:

@@ -59,10 +59,10 @@ def test_options_stand_beside_the_call() -> None:
 
 
 @pytest.mark.parametrize("deadline", [timedelta(minutes=5), datetime(2026, 11, 29, 10, 5, tzinfo=UTC)])
-def test_a_field_that_workers_refuse_is_refused_here(deadline: timedelta | datetime) -> None:
-    """As long as the model of a request has no deadline, nothing is sent that would come back as a dead letter."""
-    with pytest.raises(ConfigError, match="field deadline: this feature is not built yet"):
-        Request(Call("u"), "k", deadline=deadline).submission(STAMP)
+def test_a_deadline_is_a_time_in_the_request(deadline: timedelta | datetime) -> None:
+    """A length of time counts from the stamp."""
+    value = Request(Call("u"), "k", deadline=deadline).submission(STAMP).value
+    assert orjson.loads(value or b"")["deadline"] == "2026-11-29T10:05:00.000Z"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dispatcher.core.ending import Skipped
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.parked import Entry
@@ -241,7 +242,7 @@ class LaneMachine(RuleBasedStateMachine):
         if self.lane.holds(offset):
             assert there
             self.skipped.add(offset)
-        match self.lane.skip(offset, "not wanted", now(self.later_s)):
+        match self.lane.end(offset, Skipped("not wanted"), now(self.later_s)):
             case Outcome() as outcome:
                 assert there
                 self._ended(outcome)

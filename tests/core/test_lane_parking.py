@@ -6,6 +6,7 @@ from itertools import count
 
 import pytest
 
+from dispatcher.core.ending import Skipped
 from dispatcher.core.lane import FETCH_MAX, Lane
 from dispatcher.core.parked import read_parked
 from dispatcher.core.status import Reason
@@ -279,7 +280,7 @@ def on_its_way(aside: Aside) -> Lane:
     """Those two are being read, one of them only to be answered."""
     lane = parked_and_newer(aside)
     ask(lane)
-    lane.skip(5, "no need", now())
+    lane.end(5, Skipped("no need"), now())
     return lane
 
 
@@ -332,5 +333,5 @@ def test_a_lane_forgets_what_is_over() -> None:
         assert lane.is_empty
         if offset > 100:
             break
-    assert (0, 0) == (len(lane._places), len(lane._skipped))
+    assert (0, 0) == (len(lane._places), len(lane._early))
     assert isinstance(lane.next(now()), Idle)

@@ -6,6 +6,7 @@ import pytest
 
 from dispatcher.core.buffer import Flow
 from dispatcher.core.control import HALTED
+from dispatcher.core.ending import Skipped
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
@@ -439,7 +440,7 @@ def test_what_is_younger_in_the_lane_waits_with_it() -> None:
     held = partition(Room(records=10_000, size_bytes=1 << 30, unpublished_s=1e9, map_bytes=20))
     (lane,) = held.accept([record(offset=n, key=b"a") for n in (1, 2, 3)], MONO)
     for offset, is_first in ((2, False), (1, True)):
-        outcome = lane.skip(offset, "no", now())
+        outcome = lane.end(offset, Skipped("no"), now())
         assert isinstance(outcome, Outcome)
         done = [one.record.offset for one in held.settle(outcome, MONO) if one.record is not None]
         assert ([1, 2] if is_first else []) == done

@@ -173,8 +173,10 @@ REFUSED: list[tuple[Record, Reason]] = [
     (record(value(agent="a")), Reason.UNSUPPORTED_FIELD),
     (raw('"class":"generation"'), Reason.UNSUPPORTED_FIELD),
     (record(value(priority=1)), Reason.UNSUPPORTED_FIELD),
-    (record(value(deadline="2026-11-29T10:00:00Z")), Reason.UNSUPPORTED_FIELD),
-    (record(value(deadline=None)), Reason.UNSUPPORTED_FIELD),
+    *(
+        (record(value(deadline=given)), Reason.MALFORMED)
+        for given in ("2026-11-29", "2026-11-29T10:00:00", "2026-11-29 10:00Z", "", 1796000000)
+    ),
     (record(value(expected_version=3)), Reason.UNSUPPORTED_FIELD),
     (record(value(repeat="never")), Reason.UNSUPPORTED_FIELD),
     (record(value(stream=True)), Reason.UNSUPPORTED_FIELD),

@@ -32,7 +32,7 @@ REQUESTS: list[dict[str, Any]] = [
     },
     {"upstream": "crm", "method": "GET", "path": "/v1/x", "body": None, "body_base64": None, "timeout_s": 0.5},
     {"upstream": "crm", "body_base64": "AAEC"},
-    {"upstream": "crm", "after_failure": "halt_key"},
+    {"upstream": "crm", "after_failure": "halt_key", "deadline": "2026-11-29T10:00:00Z"},
     {"upstream": "crm", "body": None, "body_base64": "AAEC"},
 ]
 # Refused by the model's types.
@@ -50,7 +50,7 @@ BAD_REQUESTS: list[dict[str, Any]] = [
     {"upstream": "openai", "repeat": "never"},
     {"upstream": "openai", "after_failure": "stop"},
     {"upstream": "openai", "stream": True},
-    {"upstream": "openai", "deadline": "2026-11-29T10:00:00Z"},
+    {"upstream": "openai", "deadline": 1796000000},
 ]
 # Refused by the worker one step later.
 LATER: list[dict[str, Any]] = [

@@ -77,7 +77,7 @@ def test_a_line_of_requests_json_is_taken_byte_for_byte() -> None:
         (b'{"key": "k", "id": "a b", "upstream": "u"}', "visible ASCII"),
         (b'{"key": "k"}', "field upstream is missing"),
         (b'{"key": "k", "upstream": "u", "nonsense": 1}', "unknown field nonsense"),
-        (b'{"key": "k", "upstream": "u", "deadline": "x"}', "not built yet"),
+        (b'{"key": "k", "upstream": "u", "deadline": "x"}', "field deadline"),
         (b'{"key": "k", "upstream": "u", "path": "x"}', "not a relative path"),
         (b'{"key": "k", "upstream": "u", "path": "https://api.example/x"}', "not a relative path"),
         (b'{"key": "k", "upstream": "u", "headers": {"AUTHORIZATION": "Bearer x"}}', "AUTHORIZATION may not be set"),

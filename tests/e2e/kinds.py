@@ -103,7 +103,7 @@ def _values() -> list[Kind]:
 
 
 def _fields() -> list[Kind]:
-    unbuilt: dict[str, Any] = {"agent": "a", "class": "generation", "priority": 1, "deadline": "2030-01-01T00:00:00Z"}
+    unbuilt: dict[str, Any] = {"agent": "a", "class": "generation", "priority": 1}
     unbuilt |= {"expected_version": 3, "repeat": "never", "stream": True}
     forbidden: dict[str, dict[str, Any]] = {
         "absolute URL": {"path": "http://127.0.0.1/echo"},

@@ -7,16 +7,18 @@ hold, named as on the control topic: `key:<lane key>` or `partition:<number>`; o
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request stands in the log for good (committed, if its producer is transactional)."""
+    """A request stands in the log for good (committed, if its producer is transactional). `deadline` on the clock of `CallStarted.at`."""
 
     partition: int
     offset: int
     key: str = ""
+    deadline: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class CallStarted:
     worker: str = ""
     attempt: int = 1
     key: str = ""
+    at: float = 0.0  # seconds, on whichever clock those who tell it have
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class ReplyVisible:
     """A terminal reply to the request stands in its topic for good.
 
     `place` is its partition and offset there; `dead`: it says that there is a letter; `called`: calls were made for it; `skipped`:
-    somebody ended it.
+    somebody ended it, or its deadline passed, so that it was answered out of turn.
     """
 
     partition: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -43,12 +44,12 @@ class Callee:
         """Give a process its way to call."""
         return CalleeEngine(self, process)
 
-    def begin(self, call: Call, worker: str) -> int:
-        """Note a call's start; returns its number."""
+    def begin(self, call: Call, worker: str, at: float) -> int:
+        """Note a call's start, at that time; returns its number."""
         number = next(self._numbers)
         told = dict(call.headers)
         partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
-        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset)))
+        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset), at))
         return number
 
 
@@ -61,39 +62,39 @@ class CalleeEngine:
 
     async def call(self, call: Call) -> CallResult:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
-        number = self._callee.begin(call, self._process.name)
+        number = self._callee.begin(call, self._process.name, self._process.now)
         try:
-            return await self._answer()
+            return await self._answer(self._process.now + call.timeout_s)
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
                 # A transport may need a moment to let go.
-                await self._after(self._process.chance.random() * LETTING_GO_S, None)
+                await self._after(self._process.chance.random() * LETTING_GO_S, None, math.inf)
             raise
         finally:
             if self._process.alive:
                 self._callee.tell(CallEnded(number))
 
-    async def _answer(self) -> CallResult:
+    async def _answer(self, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners
         latency_s = chance.expovariate(1 / manners.latency_s)
         if self._callee.quiet:
-            return await self._after(min(latency_s, 1.0), Answered(200, JSON, b'{"ok":true}'))
+            return await self._after(min(latency_s, 1.0), Answered(200, JSON, b'{"ok":true}'), until)
         if chance.random() < manners.slow:
             latency_s = chance.uniform(0, manners.slow_s)
         if chance.random() < manners.hangs:
-            return await self._after(manners.hang_s, Ambiguous("timeout", "no whole answer in time"))
+            return await self._after(manners.hang_s, Ambiguous("timeout", "no whole answer in time"), until)
         if chance.random() >= manners.fails:
             ending = Answered(200, JSON, b'{"ok":true}') if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
-            return await self._after(latency_s, ending)
-        return await self._failing(latency_s)
+            return await self._after(latency_s, ending, until)
+        return await self._failing(latency_s, until)
 
-    async def _failing(self, latency_s: float) -> CallResult:
+    async def _failing(self, latency_s: float, until: float) -> CallResult:
         chance = self._process.chance
         kind = chance.randrange(7)
         longest_s = 60 if chance.random() < self._callee.manners.long_hints else 2
         hint = (("retry-after", str(round(chance.uniform(0, longest_s), 1))),)
         if kind == 6:
-            await self._after(latency_s, None)
+            await self._after(latency_s, None, until)
             raise ValueError("a bug of an adapter")
         endings: list[CallResult] = [
             Answered(429, hint, b""),
@@ -104,10 +105,14 @@ class CalleeEngine:
             NotSent("connect", "refused"),
         ]
         large = Answered(200, (), b"x" * 5000)
-        return await self._after(latency_s, large if chance.random() < 0.1 else endings[kind])
+        return await self._after(latency_s, large if chance.random() < 0.1 else endings[kind], until)
 
-    async def _after(self, delay_s: float, ending: CallResult | None) -> CallResult:
+    async def _after(self, delay_s: float, ending: CallResult | None, until: float) -> CallResult:
+        """Let a call end so in `delay_s`; as one that took too long where that is later than `until`."""
         future = self._process.loop.create_future()
+        left_s = until - self._process.now
+        if left_s < delay_s:
+            delay_s, ending = left_s, Ambiguous("timeout", "no whole answer in time")
         self._process.after(delay_s, _set, future, ending)
         result: CallResult = await future
         return result

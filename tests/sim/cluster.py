@@ -90,7 +90,9 @@ class Cluster:
             return
         partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
         status, called = headers["dispatcher-status"], headers["dispatcher-attempt"] != b"0"
-        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, status == b"cancelled"))
+        self.tell(
+            ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, status in {b"cancelled", b"expired"})
+        )
 
     def _control(self, target: str, *, is_ended: bool) -> None:
         if is_ended:

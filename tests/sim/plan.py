@@ -13,7 +13,7 @@ from dispatcher.settings import Settings
 from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
 
-WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting"]
+WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting", "dated"]
 OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip"]
 FaultKind = Literal[
     "kill",
@@ -43,7 +43,10 @@ CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Something written to a request partition; `aborted` and `committed` are `count` records whose marker comes `seconds` later."""
+    """Something written to a request partition; `aborted` and `committed` are `count` records whose marker comes `seconds` later.
+
+    `dated` ones have a deadline `seconds` later, or before: it has passed then.
+    """
 
     at: float
     partition: int
@@ -197,10 +200,12 @@ def settings_of(worker: tuple[tuple[str, Any], ...]) -> Settings:
 
 
 def _write(chance: Random, partitions: int, span_s: float) -> Write:
-    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted", "halting")
-    kind = chance.choices(kinds, (75, 4, 6, 6, 4, 5))[0]
+    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted", "halting", "dated")
+    kind = chance.choices(kinds, (65, 4, 6, 6, 4, 5, 10))[0]
     count = chance.randint(1, 3)
-    return Write(chance.uniform(0, span_s), chance.randrange(partitions), kind, chance.expovariate(2), count)
+    at, partition = chance.uniform(0, span_s), chance.randrange(partitions)
+    seconds = chance.choice((-1.0, 0.1, 0.5, 2.0, 10.0)) if kind == "dated" else chance.expovariate(2)
+    return Write(at, partition, kind, seconds, count)
 
 
 def _fault(chance: Random, workers: int, span_s: float) -> Fault:

@@ -15,16 +15,19 @@ from dispatcher.core.buffer import Flow
 from dispatcher.core.call import Ambiguous, CallResult
 from dispatcher.core.commit_note import CommitNote, Range
 from dispatcher.core.control import Desired
+from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.progress import Progress
-from dispatcher.core.record import Message
+from dispatcher.core.record import Message, Record
+from dispatcher.core.request import Decoder, Request
 from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.at_least_once import AtLeastOnce
+from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.exactly_once import ExactlyOnce
 from dispatcher.worker.insistence import Insistence
@@ -176,7 +179,7 @@ def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
         lane_now = None if now is None else now.lane_of(lane.key)
         if now is not None and lane_now is not None and lane_now.is_calling:
             lane_now.answered(result, self._clock.now(), self._chance())
-            self._advance(now, lane_now)
+            self.advance(now, lane_now)
             self._tell_drained(now)
 
     patch.setattr(Engine, "abandon", abandon)
@@ -342,7 +345,18 @@ def _parked_to_nowhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def _skipped_for_ever(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("dispatcher.worker.engine.tombstone", lambda _, topic: control.tombstone("key:nobody", topic))
+    patch.setattr("dispatcher.worker.early_ends.tombstone", lambda _, topic: control.tombstone("key:nobody", topic))
+
+
+def _called_after_its_deadline(patch: pytest.MonkeyPatch) -> None:
+    decode = Decoder.decode
+
+    def timeless(self: Decoder, record: Record) -> Request | tuple[Envelope, Refusal]:
+        decoded = decode(self, record)
+        return replace(decoded, deadline=None) if isinstance(decoded, Request) else decoded
+
+    patch.setattr(Decoder, "decode", timeless)
+    patch.setattr(EarlyEnds, "watch", lambda *_: None)
 
 
 def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
@@ -411,6 +425,7 @@ PLANTED = (
     Planted("parked for ever", _parked_for_ever, "NothingLeft", BY_KEY),
     Planted("tombstone beside its reply", _tombstone_beside_its_reply, "CommitAfterAcknowledgement", BY_KEY + TWICE),
     Planted("skipped for ever", _skipped_for_ever, "NothingLeft"),
+    Planted("called after its deadline", _called_after_its_deadline, "NothingLate"),
     Planted("pause of a partition unheard", _pause_of_a_partition_unheard, "HeldStartsNothing"),
     Planted("halt that waits to be read", _halt_that_waits_to_be_read, "HeldStartsNothing"),
 )

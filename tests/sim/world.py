@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+import orjson
+
+from dispatcher.core.instant import Instant
 from dispatcher.core.record import Record
 from dispatcher.core.room import room_of
 from dispatcher.settings import Settings
@@ -30,6 +34,7 @@ from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
 from tests.sim.operator import Operator
 from tests.sim.plan import Fault, Order, Plan, Write, keys_of
+from tests.sim.process import WALL
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
 
@@ -180,7 +185,7 @@ class World:
 
     def _write(self, write: Write) -> None:
         log = self.cluster.request_log(write.partition)
-        if write.kind in {"request", "malformed", "halting"}:
+        if write.kind in {"request", "malformed", "halting", "dated"}:
             for _ in range(write.count):
                 self._submit(log, write)
         elif write.kind == "compacted":
@@ -196,11 +201,12 @@ class World:
             self._submitted(log, offset)
 
     def _submit(self, log: Log, write: Write) -> None:
-        self._submitted(log, log.append(self._record(log, write)))
+        deadline = self.schedule.now + write.seconds if write.kind == "dated" else math.inf
+        self._submitted(log, log.append(self._record(log, write)), deadline)
 
-    def _submitted(self, log: Log, offset: int) -> None:
+    def _submitted(self, log: Log, offset: int, deadline: float = math.inf) -> None:
         self._written += 1
-        self.tell(Submitted(log.partition, offset, self.cluster.key_of(log.partition, offset)))
+        self.tell(Submitted(log.partition, offset, self.cluster.key_of(log.partition, offset), deadline))
 
     def _record(self, log: Log, write: Write) -> Record:
         keys = keys_of(log.partition, self._plan.broker.partitions)
@@ -208,6 +214,13 @@ class World:
         if write.kind == "halting":
             self._halting.add((log.partition, log.end))
         value = VALUES.get(write.kind, VALUES["request"])
+        if write.kind == "dated":
+            # A millisecond is what the text can say: up to one later than its event.
+            text = Instant(0, WALL + self.schedule.now).rfc3339(write.seconds)
+            after = self._chance.choice(("continue", "halt_key"))
+            value = orjson.dumps({"upstream": "sample", "deadline": text, "after_failure": after})
+            if after == "halt_key":
+                self._halting.add((log.partition, log.end))
         return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
 
     def _order(self, order: Order) -> None:

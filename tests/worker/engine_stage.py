@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from dispatcher.core.call import Call, CallResult
+from dispatcher.core.call import Ambiguous, Call, CallResult
 from dispatcher.core.control import SKIP, Command, message, request_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.gap import Gap
@@ -45,6 +45,7 @@ class Callee:
     def __init__(self) -> None:
         self.calls: dict[int, asyncio.Future[CallResult]] = {}
         self.started: list[int] = []
+        self.made: list[Call] = []
         self.most = 0
         self.lets_go = asyncio.Event()
         self.lets_go.set()
@@ -54,6 +55,7 @@ class Callee:
         offset = int(dict(call.headers)["Dispatcher-Offset"])
         assert offset not in self.calls, "two calls of one request at once"
         self.started.append(offset)
+        self.made.append(call)
         future = self.calls[offset] = asyncio.get_running_loop().create_future()
         self.most = max(self.most, len(self.calls))
         try:
@@ -70,6 +72,10 @@ class Callee:
         """Answer the open call of a request."""
         headers = () if retry_after_s is None else (("retry-after", str(retry_after_s)),)
         self.calls[offset].set_result(answer(status, headers=headers))
+
+    def time_out(self, offset: int) -> None:
+        """Let the open call of a request end as one that took too long."""
+        self.calls[offset].set_result(Ambiguous("timeout", "no whole answer in time"))
 
 
 class Ear:

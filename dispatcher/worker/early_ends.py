@@ -1,0 +1,119 @@
+"""Requests that end before their turn, without a call: those that somebody skips, and those whose deadline passes while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Protocol
+
+from dispatcher.core.control import Desired, request_target, tombstone
+from dispatcher.core.ending import Early, Expired, Skipped
+from dispatcher.core.envelope import position_id
+from dispatcher.core.lane import Lane
+from dispatcher.core.outcome import Outcome, Owner
+from dispatcher.core.partition import Partition
+from dispatcher.core.record import Record
+from dispatcher.core.request import Decoder
+from dispatcher.core.steps import Fetch
+from dispatcher.worker.clock import Clock
+from dispatcher.worker.letters import Fetch as FetchParked
+
+# One partition's share of a turn of the event loop: a backlog that has expired as a whole must not hold up everybody's answers.
+TURN_S = 0.02
+# Deadlines are wall clock, and timers are not: where somebody sets the clock, that is seen by then.
+LOOK_S = 30.0
+
+
+class Driver(Protocol):
+    """Who moves lanes and publishes: the engine."""
+
+    def settle(self, partition: Partition, outcome: Outcome, now: float) -> None: ...
+    def publish(self, *outcomes: Outcome) -> None: ...
+    def advance(self, partition: Partition, lane: Lane) -> None: ...
+
+
+class EarlyEnds:
+    """Owned by the engine, on its event loop."""
+
+    def __init__(self, driver: Driver, desired: Desired, decoder: Decoder, restorer: SimpleQueue[object], clock: Clock) -> None:
+        self._driver = driver
+        self._desired = desired
+        self._decoder = decoder
+        self._restorer = restorer
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[Owner, tuple[float, asyncio.TimerHandle]] = {}
+
+    # --- skipped --------------------------------------------------------------------------------------------------------------------
+
+    def skip(self, partition: Partition, names: Iterable[str], among: range | None = None) -> None:
+        """End these requests, which people want ended: those of this partition that have been read, and whose offset is `among` these."""
+        if not partition.is_restored or partition.closed:
+            return
+        for name in names:
+            offset = self._decoder.offset_in(name, partition.owner.partition)
+            command = self._desired.skip_of(name)
+            if command is not None and offset is not None and offset < partition.progress.reached and (among is None or offset in among):
+                reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
+                self._skip_one(partition, name, offset, Skipped(reason))
+
+    def _skip_one(self, partition: Partition, name: str, offset: int, skipped: Skipped) -> None:
+        lane = next((lane for lane in partition.lanes.values() if lane.holds(offset)), None)
+        if lane is not None:
+            self._end(partition, lane, offset, skipped)
+        elif partition.progress.is_settled(offset):
+            # It has ended, one way or the other: nothing is left to be wanted.
+            ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+            self._driver.publish(partition.end(ended, self._clock.now().mono))
+
+    def without_skip(self, outcome: Outcome, record: Record) -> Outcome:
+        """The outcome, with the end of a command that wanted just this."""
+        name = position_id(record, self._decoder.topic_id)
+        if self._desired.skip_of(name) is None:
+            return outcome
+        ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+        return replace(outcome, extra=(*outcome.extra, ended))
+
+    # --- expired --------------------------------------------------------------------------------------------------------------------
+
+    def watch(self, partition: Partition) -> None:
+        """End what has expired, now and whenever the next deadline passes."""
+        if not partition.is_restored or partition.closed or (first := partition.deadlines.next) is None:
+            return
+        known = self._timers.get(partition.owner)
+        if known is not None:
+            if known[0] <= first:
+                return
+            known[1].cancel()
+        delay_s = min(max(0.0, first - self._clock.now().wall), LOOK_S)
+        self._timers[partition.owner] = first, self._loop.call_later(delay_s, self._expire, partition)
+
+    def forget(self, owner: Owner) -> None:
+        """This assignment starts nothing more: what of it expires is its successor's."""
+        if (known := self._timers.pop(owner, None)) is not None:
+            known[1].cancel()
+
+    def _expire(self, partition: Partition) -> None:
+        self._timers.pop(partition.owner, None)
+        instant = self._clock.now()
+        end = instant.mono + TURN_S
+        while instant.mono < end and (late := partition.deadlines.pop(instant.wall)) is not None:
+            offset, key = late
+            lane = partition.lane_of(key)
+            if lane is not None and lane.holds(offset):
+                self._end(partition, lane, offset, Expired())
+            instant = self._clock.now()
+        self.watch(partition)
+
+    def _end(self, partition: Partition, lane: Lane, offset: int, early: Early) -> None:
+        instant = self._clock.now()
+        match lane.end(offset, early, instant):
+            case Outcome() as outcome:
+                self._driver.settle(partition, outcome, instant.mono)
+                self._driver.advance(partition, lane)
+            case Fetch(entries):
+                self._restorer.put(FetchParked(partition.owner, entries))
+            case _:
+                pass
