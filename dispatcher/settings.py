@@ -188,7 +188,7 @@ class WorkerSettings(Section):
     topic_check_s: Annotated[float, Field(ge=1, le=3600)] = 30
     # How often it tells of its lanes in the workers topic; one small record each.
     report_interval_s: Annotated[float, Field(ge=0.1, le=60)] = 2
-    # Longest time that a callee's own hints (429, 503 with Retry-After) may hold one request.
+    # Longest time that a callee's own hints (429, 503 with Retry-After) may hold one request that has no deadline.
     wait_max_s: Positive = 600
     on_wrong_partition: Literal["refuse", "warn"] = "refuse"
     # Health and metrics; port 0 takes a free one and logs it.

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     WRONG_PARTITION = "wrong_partition"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    QUOTA_EXHAUSTED = "quota_exhausted"  # the callee's quota or money is used up
     TOO_LARGE = "too_large"
     HALTED_KEY = "halted_key"  # more than may wait stood behind a halted key
     REPLY_TOPIC_FORBIDDEN = "reply_topic_forbidden"

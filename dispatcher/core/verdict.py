@@ -1,4 +1,7 @@
-"""The verdict on one answer: is the request finished, given up, or tried again, and when. One pure function decides."""
+"""The verdict on one result: is the request finished, given up, or tried again, and when. One pure function decides.
+
+Each verdict holds the finding that it rests upon: what is known of the call, and whose fault it is.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,30 @@ from dataclasses import dataclass
 
 from dispatcher.core.backoff import delay_s
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
-from dispatcher.core.hints import retry_after_s
+from dispatcher.core.finding import TOO_MANY_REQUESTS, Finding, Party, find
 from dispatcher.core.instant import Instant
+from dispatcher.core.provider import error_in
 from dispatcher.core.status import Reason, Status
 
-# A callee that says "come back in 0 s" is not called in a hot loop.
+# A callee that says "come back in 0 s" is not called in a hot loop. Said again and again it doubles, up to the backoff's base.
 HINT_MIN_S = 0.1
-# How the HTTP adapter says that it would not send this call, ever.
-REFUSED_KINDS = frozenset({"address_refused", "invalid_request"})
+# Statuses whose hints spend no attempt: the callee has not begun, and says when it will.
+UNSPENT = frozenset({TOO_MANY_REQUESTS, 503})
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a request is tried. All seconds are on the monotonic clock of the caller."""
+    """How long a request is tried.
+
+    `until` is its deadline, monotonic seconds: no call begins then or later. Where there is none, the callee's hints hold it for
+    `wait_max_s` at most.
+    """
 
     attempts_max: int
     backoff_base_s: float
     backoff_max_s: float
     wait_max_s: float
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ class Settled:
     """Finished: the callee's answer is the reply."""
 
     status: Status
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class Retry:
     at: float
     why: str  # backoff | retry_after
     tries: Tries
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class Dead:
 
     reason: Reason
     message: str
+    finding: Finding
     retry_in_s: float | None = None
 
 
@@ -66,51 +78,75 @@ Verdict = Settled | Retry | Dead
 def judge(result: CallResult, tries: Tries, patience: Patience, now: Instant, chance: float) -> Verdict:
     """What `result`, the answer to call number `tries.calls`, means for the request.
 
-    `chance` is uniform in [0, 1), for the jitter. Rules: 429 and 503 with `Retry-After` wait as told and
-    spend no attempt; 408, 429, 5xx, and calls that were not answered spend one; every other answer is final. What our own side
-    refused to send is given up at once: no repetition heals it.
+    `chance` is uniform in [0, 1), for the jitter. What a repetition does not heal is final, and given up where our own side refused to send
+    it, or the callee's quota is used up. What one may heal is tried again, after what the callee asks for at the least: 429 and 503
+    with such a hint spend no attempt, all else spends one.
     """
-    if isinstance(result, Answered):
-        told = retry_after_s(result.headers, now.wall) if result.status in {429, 503} else None
-        if told is not None:
-            return _wait(told, tries, patience, now.mono)
-        if not _is_retryable(result.status):
-            return Settled(Status.OK if 200 <= result.status < 300 else Status.ERROR)
-    if isinstance(result, NotSent) and result.kind in REFUSED_KINDS:
-        return Dead(Reason.FORBIDDEN, describe(result))
-    return _spend(result, tries, patience, now.mono, chance)
+    finding = find(result, now.wall)
+    if finding.is_quota:
+        message = f"the quota at the callee is used up, and waiting brings none: {describe(result)}"
+        return Dead(Reason.QUOTA_EXHAUSTED, message, finding, finding.told_s)
+    if not finding.again:
+        if finding.fault is Party.DISPATCHER:
+            return Dead(Reason.FORBIDDEN, describe(result), finding)
+        return Settled(Status.OK if finding.fault is Party.NOBODY else Status.ERROR, finding)
+    if finding.told_s is not None and finding.status in UNSPENT:
+        return _obey(finding, finding.told_s, tries, patience, now.mono)
+    return _spend(result, finding, tries, patience, now.mono, chance)
 
 
-def _is_retryable(status: int) -> bool:
-    return status in {408, 429} or status >= 500
+def _spend(result: CallResult, finding: Finding, tries: Tries, patience: Patience, now: float, chance: float) -> Verdict:
+    """Another attempt, if one is left: after a backoff, or after what the callee asks for, if that is longer."""
+    tries = Tries(tries.calls, tries.failures + 1, tries.hinted_since)
+    if tries.failures >= patience.attempts_max:
+        message = f"given up after {tries.failures} attempts, the last: {describe(result)}"
+        return Dead(Reason.ATTEMPTS_EXHAUSTED, message, finding, finding.told_s)
+    # Our own wait is fitted into what is left of the time: an attempt that comes early may still help.
+    left_s = patience.backoff_max_s if patience.until is None else min(patience.backoff_max_s, patience.until - now)
+    wait_s = delay_s(tries.failures, chance, patience.backoff_base_s, max(0.0, left_s))
+    if finding.told_s is not None and finding.told_s > wait_s:
+        return _obey(finding, finding.told_s, tries, patience, now)
+    if patience.until is not None and now + wait_s >= patience.until:
+        message = f"no time is left for another attempt: {describe(result)}"
+        return Dead(Reason.DEADLINE_EXCEEDED, message, finding, finding.told_s)
+    return Retry(now + wait_s, "backoff", tries, finding)
 
 
-def _wait(told_s: float, tries: Tries, patience: Patience, now: float) -> Verdict:
+def _obey(finding: Finding, told_s: float, tries: Tries, patience: Patience, now: float) -> Verdict:
+    """Wait as long as the callee asks for, if that may be; shortened it would only be refused once more."""
     since = now if tries.hinted_since is None else tries.hinted_since
-    wait_s = max(told_s, HINT_MIN_S)
-    if now - since + wait_s > patience.wait_max_s:
+    wait_s = max(told_s, _hint_min_s(tries, patience))
+    if patience.until is not None and now + wait_s >= patience.until:
+        message = f"the callee said to wait {told_s:g} s, beyond the request's deadline"
+    elif patience.until is None and now - since + wait_s > patience.wait_max_s:
         message = f"the callee said to wait {told_s:g} s, over the {patience.wait_max_s:g} s that one request may wait"
-        return Dead(Reason.DEADLINE_EXCEEDED, message, retry_in_s=told_s)
-    return Retry(now + wait_s, "retry_after", Tries(tries.calls, tries.failures, since))
+    else:
+        return Retry(now + wait_s, "retry_after", Tries(tries.calls, tries.failures, since), finding)
+    return Dead(Reason.DEADLINE_EXCEEDED, message, finding, told_s)
 
 
-def _spend(result: CallResult, tries: Tries, patience: Patience, now: float, chance: float) -> Verdict:
-    failures = tries.failures + 1
-    if failures >= patience.attempts_max:
-        return Dead(Reason.ATTEMPTS_EXHAUSTED, f"given up after {failures} attempts, the last: {describe(result)}")
-    wait_s = delay_s(failures, chance, patience.backoff_base_s, patience.backoff_max_s)
-    return Retry(now + wait_s, "backoff", Tries(tries.calls, failures, tries.hinted_since))
+def _hint_min_s(tries: Tries, patience: Patience) -> float:
+    """The shortest wait, by how often hints were obeyed in vain."""
+    in_vain = max(0, tries.calls - tries.failures - 1)
+    return max(HINT_MIN_S, min(patience.backoff_base_s, HINT_MIN_S * 2.0 ** min(in_vain, 60)))
 
 
 def describe(result: CallResult) -> str:
     """One phrase on how a call ended; holds nothing from the callee's body."""
     match result:
         case Answered(status=status):
-            return f"the callee answered {status}"
+            return f"the callee answered {status}{_inside(result)}"
         case NotSent(kind=kind, message=message):
             return f"not sent ({kind}): {message}"
         case Ambiguous(kind=kind, message=message):
             return f"no whole answer ({kind}): {message}"
+
+
+def _inside(answer: Answered) -> str:
+    """What to add where the status does not tell that it is an error."""
+    if not 200 <= answer.status < 300 or (said := error_in(answer)) is None:
+        return ""
+    return " with an error in it" if said.status is None else f" with an error in it, {said.status}"
 
 
 def kind_of(result: CallResult) -> str:

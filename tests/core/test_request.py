@@ -19,7 +19,7 @@ from dispatcher.core.status import Reason
 from tests.specimens import REPLY_TOPICS, decoder, record, refusal, request, settings, value
 
 DECODER = decoder()
-REASONS = frozenset(Reason) - {Reason.REPLY_TOO_LARGE, Reason.ATTEMPTS_EXHAUSTED, Reason.DEADLINE_EXCEEDED}
+REASONS = frozenset(Reason) - {Reason.REPLY_TOO_LARGE, Reason.ATTEMPTS_EXHAUSTED, Reason.DEADLINE_EXCEEDED, Reason.QUOTA_EXHAUSTED}
 CANARY = "sk-canary-0123456789"
 
 
