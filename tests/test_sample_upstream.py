@@ -146,6 +146,21 @@ async def test_a_status_is_answered_on_demand(client: httpx.AsyncClient, method:
     assert (answer.status_code, answer.headers["retry-after"], answer.headers["retry-after-ms"]) == (429, "2", "2000")
 
 
+async def test_the_milliseconds_of_a_hint_may_be_others_than_its_seconds(client: httpx.AsyncClient) -> None:
+    """Who reads the wrong one of the two headers waits in vain; either may stand alone, and 0 is a number."""
+    hints = {}
+    for asked in ("retry_after=600&retry_after_ms=250", "retry_after_ms=0", "retry_after=0"):
+        answer = await client.post(f"/fault/429?{asked}")
+        hints[asked] = answer.headers.get("retry-after"), answer.headers.get("retry-after-ms")
+    assert [("600", "250"), (None, "0"), ("0", "0")] == list(hints.values())
+
+
+async def test_a_quota_that_is_used_up_is_a_429_of_its_own_kind(client: httpx.AsyncClient) -> None:
+    """The status is that of a rate limit; the body tells them apart."""
+    answer = await client.post("/fault/quota", json={})
+    assert (429, "insufficient_quota") == (answer.status_code, answer.json()["error"]["code"])
+
+
 async def test_a_fault_lasts_for_so_many_times_per_idempotency_key(client: httpx.AsyncClient) -> None:
     """`times=2`: the third attempt of a request succeeds, and another request starts anew."""
     path = f"{CHAT_PATH}?fault=503&times=2"

@@ -26,7 +26,7 @@ KEYS_LIMITED_MAX = 10_000
 # Statuses that may be asked for: a final answer, not an interim one (1xx).
 STATUS_MIN, STATUS_MAX = 200, 599
 
-NamedFault = Literal["hang", "reset", "truncate"]
+NamedFault = Literal["hang", "quota", "reset", "truncate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,35 +101,41 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with a call. `times` is how often per idempotency key before it succeeds; None: always."""
+    """What goes wrong with a call. `times` is how often per idempotency key before it succeeds; None: always.
+
+    `retry_after_ms` where the milliseconds that it says are others than the seconds.
+    """
 
     kind: Literal["status"] | NamedFault
     status: int = 200
     retry_after_s: float | None = None
     times: int | None = None
+    retry_after_ms: float | None = None
 
 
 def fault_of(asked: Mapping[str, str]) -> Fault | None:
-    """Read a fault from query parameters: `fault` = a status | hang | reset | truncate, `retry_after` in seconds, `times`.
+    """Read a fault from query parameters: `fault` = a status | hang | quota | reset | truncate, `retry_after` in seconds, `times`.
+
+    `retry_after_ms` is the header of that name, which else says the same as `retry_after`.
 
     Raises ValueError with a sentence for the caller.
 
     >>> fault_of({"fault": "429", "retry_after": "2", "times": "1"})
-    Fault(kind='status', status=429, retry_after_s=2.0, times=1)
+    Fault(kind='status', status=429, retry_after_s=2.0, times=1, retry_after_ms=None)
     >>> fault_of({"fault": "reset"}), fault_of({})
-    (Fault(kind='reset', status=200, retry_after_s=None, times=None), None)
+    (Fault(kind='reset', status=200, retry_after_s=None, times=None, retry_after_ms=None), None)
     """
     name = asked.get("fault")
     if name is None:
         return None
-    retry_after_s = number_in(asked, "retry_after")
+    retry_after_s, retry_after_ms = number_in(asked, "retry_after"), number_in(asked, "retry_after_ms")
     times = None if (count := number_in(asked, "times")) is None else int(count)
     for kind in get_args(NamedFault):
         if name == kind:
-            return Fault(kind, retry_after_s=retry_after_s, times=times)
+            return Fault(kind, 200 if kind != "quota" else 429, retry_after_s, times, retry_after_ms)
     if name.isascii() and name.isdigit() and STATUS_MIN <= int(name) <= STATUS_MAX:
-        return Fault("status", int(name), retry_after_s, times)
-    raise ValueError("fault must be a status from 200 to 599, hang, reset or truncate")
+        return Fault("status", int(name), retry_after_s, times, retry_after_ms)
+    raise ValueError("fault must be a status from 200 to 599, hang, quota, reset or truncate")
 
 
 def number_in(asked: Mapping[str, str], name: str) -> float | None:

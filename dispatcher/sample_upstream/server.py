@@ -6,17 +6,18 @@
 | `GET /v1/models`, `GET /models` | the list of models: one, since every name is answered |
 | `ANY /echo` | the request's body and content type |
 | `ANY /status/{code}` | that status |
-| `ANY /fault/{fault}` | that fault: a status, `hang`, `reset` (TCP RST) or `truncate` (half a body) |
+| `ANY /fault/{fault}` | that fault: a status, `hang`, `quota` (429, for good), `reset` (TCP RST) or `truncate` (half a body) |
 | `GET /witness` | every event kept, as JSON lines |
 | `GET /witness/summary` | the judgement, one JSON object; `monotonic_to_unix_s` added to a `t_s` gives seconds since 1970 |
 | `POST /witness/reset` | forget what was seen |
 
 `/echo`, `/status` and `/fault` stand under `/v1`, too: a base URL of an OpenAI-shaped upstream ends so.
 
-Each of the first five takes, in the query, `fault=` (503, hang, reset, truncate), `retry_after=` seconds, `times=` (how often per
-Idempotency-Key before it succeeds), `latency_ms=` and `key=` (the lane key, for the witness; a chat body may say `metadata.key` instead).
-The header `x-sample-fault` takes the same as a query string (`fault=429&retry_after=2`). Statuses are answered at once, as a rate
-limiter does; `reset` and `truncate` after the service time; `hang` never, until the caller gives up.
+Each of the first five takes, in the query, `fault=` (503, hang, quota, reset, truncate), `retry_after=` seconds, `retry_after_ms=` where
+that header is to say something else, `times=` (how often per Idempotency-Key before it succeeds), `latency_ms=` and `key=` (the lane key,
+for the witness; a chat body may say `metadata.key` instead). The header `x-sample-fault` takes the same as a query string
+(`fault=429&retry_after=2`). Statuses are answered at once, as a rate limiter does; `reset` and `truncate` after the service time; `hang`
+never, until the caller gives up.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ REQUEST_MAX_BYTES = 16 * 1024 * 1024
 # SO_LINGER on, 0 s: close() sends RST instead of FIN.
 LINGER_RESET = struct.pack("ii", 1, 0)
 STATUSES_WITHOUT_BODY = frozenset({204, 205, 304})
-FAULT_PARAMETERS = frozenset({"fault", "retry_after", "times"})
+FAULT_PARAMETERS = frozenset({"fault", "retry_after", "retry_after_ms", "times"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class SampleUpstream:
             fault = self._faults.due(fault_of(asked), request.headers.get("Idempotency-Key") or request.path_qs)
             if fault is None and (wait_s := self._limited(request)) > 0:
                 fault = Fault("status", 429, retry_after_s=wait_s)
-            if fault is not None and fault.kind == "status":
+            if fault is not None and fault.kind in {"status", "quota"}:
                 return _refusal(fault)
             usage, answer = _completed(request, path, body)
             latency_ms = number_in(asked, "latency_ms")
@@ -269,20 +270,26 @@ def _models(request: web.BaseRequest) -> _Answer:
 
 
 def _refusal(fault: Fault) -> _Answer:
-    if fault.status == HTTPStatus.TOO_MANY_REQUESTS:
+    code = None
+    if fault.kind == "quota":
+        kind = code = "insufficient_quota"
+    elif fault.status == HTTPStatus.TOO_MANY_REQUESTS:
         kind = "rate_limit_error"
     else:
         kind = "server_error" if fault.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
-    answer = _error(fault.status, f"status {fault.status}, as asked for or drawn", kind)
-    if fault.retry_after_s is None:
-        return answer
-    # Whole seconds, as most callees send and all clients read; the milliseconds beside them are exact.
-    headers = {"Retry-After": str(math.ceil(fault.retry_after_s)), "retry-after-ms": str(math.ceil(fault.retry_after_s * 1000))}
+    answer = _error(fault.status, f"status {fault.status}, as asked for or drawn", kind, code)
+    headers, ms = {}, fault.retry_after_ms
+    if fault.retry_after_s is not None:
+        # Whole seconds, as most callees send and all clients read; the milliseconds beside them are exact, unless told otherwise.
+        headers["Retry-After"] = str(math.ceil(fault.retry_after_s))
+        ms = fault.retry_after_s * 1000 if ms is None else ms
+    if ms is not None:
+        headers["retry-after-ms"] = str(math.ceil(ms))
     return _Answer(answer.status, answer.body, headers=headers)
 
 
-def _error(status: int, message: str, kind: str) -> _Answer:
-    return _Answer(status, orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": None}}))
+def _error(status: int, message: str, kind: str, code: str | None = None) -> _Answer:
+    return _Answer(status, orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}))
 
 
 async def _forever() -> NoReturn:
