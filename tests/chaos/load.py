@@ -105,7 +105,8 @@ class Load:
         self._mix = Mix(chance)
         self._per_s = per_s
         self._mood = mood
-        self._is_over = False
+        self._is_over = self._is_broken = False
+        self._number, self._due = 0, time.monotonic()
         self._sent: deque[Sent] = deque()
         self._thread = Thread(target=self._guarded, name=f"load {label}", daemon=True)
         self._thread.start()
@@ -123,26 +124,32 @@ class Load:
             self.error = error
 
     def _run(self) -> None:
-        number, due = 0, time.monotonic()
-        with Submitter(self._settings, timeout_s=SUBMIT_S) as submitter:
-            while not self._is_over:
-                if (wait_s := due - time.monotonic()) > 0:
-                    submitter.poll(min(wait_s, POLL_MAX_S))
-                    continue
-                self._sent.append(submitter.send(self._submission(number)))
-                number, due = number + 1, due + self._chance.expovariate(self._per_s)
-                self._take()
-            while self._sent:
-                submitter.poll(POLL_MAX_S)
-                self._take()
+        while not self._is_over:
+            self._is_broken = False
+            with Submitter(self._settings, timeout_s=SUBMIT_S) as submitter:
+                self._submit(submitter)
 
-    def _submission(self, number: int) -> Submission:
-        ask = self._mix.draw(self._mood())
-        value = orjson.dumps({"upstream": "sample", "path": f"/echo?{ask.query}", "body": {"n": number}})
-        return request(ask.key, value, stamp(request_id=f"{self._label}-{number}"))
+    def _submit(self, submitter: Submitter) -> None:
+        """Submit until the load is over, or the producer is: then another one goes on."""
+        while not (self._is_over or self._is_broken):
+            if (wait_s := self._due - time.monotonic()) > 0:
+                submitter.poll(min(wait_s, POLL_MAX_S))
+                continue
+            self._sent.append(submitter.send(self._submission()))
+            self._due += self._chance.expovariate(self._per_s)
+            self._take()
+        while self._sent:
+            submitter.poll(POLL_MAX_S)
+            self._take()
+
+    def _submission(self) -> Submission:
+        ask, self._number = self._mix.draw(self._mood()), self._number + 1
+        value = orjson.dumps({"upstream": "sample", "path": f"/echo?{ask.query}", "body": {"n": self._number}})
+        return request(ask.key, value, stamp(request_id=f"{self._label}-{self._number}"))
 
     def _take(self) -> None:
         """Take in how requests ended; librdkafka tells of each within its time."""
         while self._sent and self._sent[0].settled:
             sent = self._sent.popleft()
             (self.acknowledged if sent.error is None else self.unknown).add(str(sent.request_id))
+            self._is_broken |= sent.error is not None and sent.error.fatal()

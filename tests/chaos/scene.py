@@ -127,10 +127,12 @@ def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: i
         for before, call in pairwise(of_one):
             spent[before.epoch] += not before.is_hinted
             cause = _why(before, call, scene, timeout_s)
+            # Who calls late, or who did not get to publish: the worker of the lower epoch.
+            older = min(before, call, key=lambda one: one.epoch)
             if cause == "upstream retry":
                 is_allowed = spent[call.epoch] < attempts_max
             else:
-                is_allowed = cause == "worker past its grace" or (before.partition, before.epoch) not in handed
+                is_allowed = cause == "worker past its grace" or (older.partition, older.epoch) not in handed
             yield call, cause if is_allowed else "unexplained"
 
 
@@ -152,9 +154,10 @@ def _why(before: Call, call: Call, scene: Scene, timeout_s: float) -> Cause:
     if call.epoch == before.epoch and before.is_final:
         # Only who stood still may not have heard the answer in time: no call is repeated since something else failed.
         return befell if befell == "worker frozen" else "unexplained"
-    is_timeout = before.outcome == "client_closed" and before.end is not None and before.end - before.start >= timeout_s - TIMEOUT_SLACK_S
-    if is_timeout and (befell == "unexplained" or call.epoch == before.epoch):
-        return "upstream retry"
+    if before.outcome == "client_closed" and before.end is not None and before.end - before.start >= timeout_s - TIMEOUT_SLACK_S:
+        # What befell its worker later has nothing to do with it.
+        cut = scene.cause(before.worker, before.start, before.end + TIMEOUT_SLACK_S)
+        return cut if cut in {"worker killed", "worker frozen"} else "upstream retry"
     return befell
 
 

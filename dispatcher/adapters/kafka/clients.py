@@ -57,6 +57,9 @@ _GROUP_FETCH_PARTITION_BYTES = 2 * MIB
 _GROUP_FETCH_BYTES = 8 * MIB
 # How long one request may go unanswered.
 _SOCKET_MS = 10_000
+# How long an admin client believes in the leaders that it knows. No answer corrects it where a leader is dead: with librdkafka's 15 minutes
+# every question about its partitions was in vain until it came back, and cost half a CPU in refused connections.
+_LEADERS_MS = 2_000
 # A group id for consumers that assign their partitions themselves: nothing is committed under it, no group is created.
 _GROUPLESS = "dispatcher-reader"
 # Classic groups only (under KIP-848 the broker decides): what our own brokers set for KIP-848, so that takeover takes the same time.
@@ -170,7 +173,8 @@ def consumer(
 
 def admin(settings: Settings, *, on_error: OnError | None = None, logger: logging.Logger = LOG) -> AdminClient:
     """Make an admin client. Its `on_error` runs inside `poll`, which nobody calls for the owner."""
-    return _made(AdminClient, settings, on_error=on_error, logger=logger)
+    defaults: Properties = {"metadata.max.age.ms": _LEADERS_MS}
+    return _made(AdminClient, settings, on_error=on_error, logger=logger, defaults=defaults)
 
 
 def kip848_session_timeout(client: AdminClient, timeout_s: float = 5) -> float | None:
