@@ -15,6 +15,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
@@ -48,13 +49,16 @@ def run(seed: int, minutes: float, folder: Path) -> Report:
     counted = ", ".join(f"{count} x {kind}" for kind, count in sorted(plan.counted().items()))
     print(f"chaos: seed {seed}, {minutes:g} minutes: {counted}", flush=True)
     with played(plan, place, lambda text: print(text, flush=True)) as scenery:
-        report = Report(scenery, [judge(group, scenery) for group in scenery.groups.values()])
+        judgements = [judge(group, scenery) for group in scenery.groups.values()]
+    report = Report(scenery, judgements)
     (place / "report.json").write_text(json.dumps(report.as_json(), indent=1))
     print(report.table(), report.verdict(), f"report: {place / 'report.json'}", sep="\n", flush=True)
-    if not report.failures:
-        for made in place.iterdir():
-            if made.is_dir():
-                shutil.rmtree(made)
+    if report.failures:
+        for judgement in judgements:
+            lines = [json.dumps(asdict(call)) + "\n" for call in sorted(judgement.calls, key=lambda call: call.start)]
+            (place / judgement.label / "calls.jsonl").write_text("".join(lines))
+    for made in [place / "cluster"] if report.failures else [made for made in place.iterdir() if made.is_dir()]:
+        shutil.rmtree(made, ignore_errors=True)
     return report
 
 

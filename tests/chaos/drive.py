@@ -134,14 +134,15 @@ def _settle(scenery: Scenery, say: Callable[[str], None]) -> None:
 
 
 def _is_done(group: Group) -> bool:
+    assert group.load is not None
     group.crew.mind()
-    seen = len(group.replies.read())
+    if len(group.replies.read()) < len(group.load.acknowledged):
+        return False
     try:
         committed, ends = group.crew.stage.positions()
     except KafkaException:
         return False
-    assert group.load is not None
-    return committed == ends and seen >= len(group.load.acknowledged)
+    return committed == ends
 
 
 def _play_cluster(scenery: Scenery, nodes: Cluster, began: float, over: Event) -> None:

@@ -38,7 +38,7 @@ class Judgement:
     requests: int = 0
     replies: int = 0
     letters: int = 0
-    calls: int = 0
+    calls: list[Call] = field(default_factory=list, repr=False)
     unacknowledged: int = 0
     overlaps: Counter[Cause] = field(default_factory=Counter)
     repeats: Counter[Cause] = field(default_factory=Counter)
@@ -54,7 +54,7 @@ class Judgement:
 def judge(group: Group, scenery: Scenery) -> Judgement:
     """Judge one group, now that all has ended."""
     evidence = _Evidence(group)
-    made = Judgement(group.label, len(evidence.requests), len(evidence.replies), evidence.letters, len(evidence.calls))
+    made = Judgement(group.label, len(evidence.requests), len(evidence.replies), evidence.letters, evidence.calls)
     assert group.load is not None
     made.unacknowledged = len(group.load.unknown)
     made.findings += _missing(group.load.acknowledged, evidence)

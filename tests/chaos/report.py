@@ -109,7 +109,7 @@ def _figures(of: Sequence[Judgement]) -> dict[str, float | int | None]:
         "  without an acknowledgement": sum(judgement.unacknowledged for judgement in of),
         "replies": sum(judgement.replies for judgement in of),
         "dead letters": sum(judgement.letters for judgement in of),
-        "calls": sum(judgement.calls for judgement in of),
+        "calls": sum(len(judgement.calls) for judgement in of),
         "lost": sum(judgement.count("lost") for judgement in of),
         "duplicated replies": sum(judgement.count("duplicated") for judgement in of),
         "out of order": sum(judgement.count("out of order") for judgement in of),
