@@ -1,0 +1,53 @@
+"""What a chaos run came to: whatever was found fails it, and is named with its seed, time and request."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.chaos.drive import Scenery
+from tests.chaos.judgement import Judgement
+from tests.chaos.plan import draw
+from tests.chaos.report import TAKEOVER_P99_S, Report
+from tests.chaos.scene import Finding, Trouble
+from tests.chaos.takeover import Takeover
+
+
+def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float = 7.0) -> Report:
+    scenery = Scenery(draw(7, 3), {}, troubles=[Trouble("kill broker", 1.0, 2.0)])
+    strict = Judgement("strict", requests=10, replies=10, findings=list(findings), stuck_keys=list(stuck))
+    strict.takeovers = [Takeover("worker1", 0, 100.0, takeover_s, 8.0)]
+    return Report(scenery, [strict, Judgement("key", requests=5, replies=5)])
+
+
+def test_a_run_without_findings_passes() -> None:
+    """The table has each group's figures and both together, the JSON the same."""
+    report = _report()
+    assert [] == report.failures
+    assert "passed: nothing was broken" == report.verdict()
+    assert ["requests", "10", "5", "15"] == report.table().splitlines()[2].split()
+    written = json.loads(json.dumps(report.as_json()))
+    assert (True, 7, 15, 7.0) == (
+        written["passed"],
+        written["seed"],
+        written["both"]["requests"],
+        written["both"]["kill -> next completion p99 s"],
+    )
+    assert {"kill broker": 1} == {kind: count for kind, count in written["faults"].items() if "broker" in kind}
+
+
+@pytest.mark.parametrize("what", ["lost", "duplicated", "out of order", "overlaps", "repeats", "stuck", "other", "worker", "bug"])
+def test_each_finding_fails_the_run(what: str) -> None:
+    """It is printed with the seed, when it was, and which request."""
+    report = _report(Finding(what, 1_000_000_000.5, "key-9", "was seen"))
+    assert [f"{what}: 1"] == report.failures
+    assert f"seed 7, 2001-09-09T01:46:40.500+00:00, request key-9: {what}: was seen" == report.verdict().splitlines()[0]
+    assert not report.as_json()["passed"]
+
+
+def test_what_is_stuck_or_late_fails_the_run() -> None:
+    """Keys without a reply, and a takeover that took longer than the promise."""
+    assert ["stuck keys: 2"] == _report(stuck=("doc:1", "doc:2")).failures
+    assert [] == _report(takeover_s=TAKEOVER_P99_S).failures
+    assert ["kill -> next completion p99: 20.1 s, more than 20 s"] == _report(takeover_s=20.1).failures
