@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
+from confluent_kafka.admin._config import ConfigEntry, ConfigResource  # `admin` shows it, but not to a strict type checker
 
+from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.producer import SteadyProducer
-from dispatcher.errors import ConfigError
+from dispatcher.errors import BrokerAway, ConfigError
 from dispatcher.settings import MIB, Settings
 
 GroupProtocol = Literal["consumer", "cooperative", "eager"]
@@ -178,19 +180,32 @@ def admin(settings: Settings, *, on_error: OnError | None = None, logger: loggin
 
 
 def kip848_session_timeout(client: AdminClient, timeout_s: float = 5) -> float | None:
-    """Ask the broker for the session timeout (seconds) of KIP-848 groups; None where that protocol is not to be had.
+    """Ask the brokers for the session timeout (seconds) of KIP-848 groups; None where that protocol is not to be had.
 
-    Older brokers have no such setting, a mock cluster describes nothing, and without the right to describe the broker we cannot know:
-    all of them mean a classic group.
+    Older brokers have no such setting, a mock cluster describes nothing, and without the right to describe a broker we cannot know: all of
+    them mean a classic group. Silence means nothing: BrokerAway where no broker answers in time. One that died is listed for a while.
     """
+    asking, complaints = "asking for Kafka's group protocols", Complaints()
     try:
-        brokers = client.list_topics(timeout=timeout_s).brokers
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-        answer = client.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout=timeout_s + 1)
-        protocols = answer.get("group.coordinator.rebalance.protocols")
-        timeout = answer.get("group.consumer.session.timeout.ms")
-    except (KafkaException, ValueError, FutureTimeout):
-        return None
+        asked = [_config_of(client, number, timeout_s) for number in client.list_topics(timeout=timeout_s).brokers]
+        for answer in as_completed(asked, timeout_s + 1):
+            try:
+                return _kip848_session_timeout(answer.result())
+            except KafkaException as failure:
+                if not isinstance(complaints.fault(failure, asking), BrokerAway):
+                    return None
+    except (KafkaException, FutureTimeout) as failure:
+        raise complaints.fault(failure, asking) from None
+    raise complaints.explain(None, asking)
+
+
+def _config_of(client: AdminClient, broker: int, timeout_s: float) -> Future[dict[str, ConfigEntry]]:
+    resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
+    return client.describe_configs([resource], request_timeout=timeout_s)[resource]
+
+
+def _kip848_session_timeout(config: Mapping[str, ConfigEntry]) -> float | None:
+    protocols, timeout = config.get("group.coordinator.rebalance.protocols"), config.get("group.consumer.session.timeout.ms")
     # Kafka 3.7 to 3.9 know the setting while the protocol is off; a version that has dropped the list has it on.
     if timeout is None or (protocols is not None and "consumer" not in str(protocols.value).split(",")):
         return None
