@@ -7,6 +7,7 @@ a second listener behind a proxy of its own, for clients whose way is to be harm
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,8 @@ PROPERTIES = {
     "broker.heartbeat.interval.ms": "1000",
     # Leadership goes back to the node that is meant to have it: after 5 minutes by default, and a run of minutes would never see it.
     "leader.imbalance.check.interval.seconds": "20",
+    # How long a node waits for another one that stands still, which holds up a transaction that both have a part in: 30 s by default.
+    "request.timeout.ms": "10000",
     # Threads and buffers for three nodes on two cores. The cleaner takes 128 MB by default, half of the heap.
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -120,6 +123,11 @@ class Cluster:
         if number in self._frozen:
             os.kill(self._pid(number), signal.SIGCONT)
             self._frozen.discard(number)
+
+    def fill(self, number: int) -> None:
+        """Let its disk be full: whatever it writes is refused, and it ends by itself; started again it has room."""
+        no_bytes = 0
+        resource.prlimit(self._pid(number), resource.RLIMIT_FSIZE, (no_bytes, resource.RLIM_INFINITY))
 
     def start(self, number: int) -> None:
         """Start it again on its data; returns when it serves, which needs one other node. Its copies follow later: `is_whole`."""
