@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 # RFC 3339 §5.6: date-time, with a fraction of as many digits as somebody may write; the zone is not optional.
-_RFC3339 = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](?P<minute>[0-9]{2}:[0-9]{2}):(?P<second>[0-9]{2})(?P<part>\.[0-9]{1,40})?"
-    r"(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})"
-)
+RFC3339 = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(\.[0-9]{1,40})?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+_RFC3339 = re.compile(RFC3339, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +27,14 @@ class Instant:
 def rfc3339_s(text: str) -> float | None:
     """The seconds since 1970 of an RFC 3339 date and time; None where it is none. A leap second counts as the one after it."""
     found = _RFC3339.fullmatch(text)
-    if found is None or int(found["second"]) > 60:
+    if found is None:
         return None
-    zone = "+00:00" if found["zone"] in {"Z", "z"} else found["zone"]
+    day, time, second, part, zone = found.groups()
+    if int(second) > 60:
+        return None
     try:
-        minute = datetime.fromisoformat(f"{found['day']}T{found['minute']}:00{zone}")
+        minute = datetime.fromisoformat(f"{day}T{time}:00{'+00:00' if zone in {'Z', 'z'} else zone}")
         # Not `timestamp` of the sum: the last second of the year 9999 is a time like any other, and has no successor.
-        return (minute - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) + int(found["second"]) + float(found["part"] or 0)
+        return (minute - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) + int(second) + float(part or 0)
     except (ValueError, OverflowError):
         return None

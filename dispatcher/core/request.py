@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
-from dispatcher.core.instant import rfc3339_s
+from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.members import members
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.record import Record
@@ -73,7 +73,7 @@ class RequestBody(BaseModel):
     credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; a key `apikey:A` means A")] = None
     timeout_s: Annotated[float | None, Field(gt=0, description="whole call, seconds; at most the upstream's call_timeout_s")] = None
     deadline: Annotated[
-        Annotated[str, AfterValidator(_date_time), Field(json_schema_extra={"format": "date-time"})] | None,
+        Annotated[str, AfterValidator(_date_time), Field(json_schema_extra={"format": "date-time", "pattern": RFC3339})] | None,
         Field(description="RFC 3339; no call begins after it, and one in flight is cut off then"),
     ] = None
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None

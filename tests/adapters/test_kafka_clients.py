@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.producer import SteadyProducer
-from dispatcher.errors import BrokerError, ConfigError
+from dispatcher.errors import BrokerAway, BrokerError, ConfigError
 from dispatcher.settings import MIB, RESERVED_PROPERTIES, Settings
 from tests.topics import SettingsFactory
 
@@ -178,6 +178,8 @@ def test_a_classic_property_and_kip_848_do_not_go_together() -> None:
         (KafkaError._TIMED_OUT, [KafkaError._SSL], "no TLS connection"),
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, [KafkaError._TRANSPORT], "may not use the topic"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, [], "may not use the consumer group"),
+        (KafkaError.NOT_COORDINATOR, [KafkaError._TRANSPORT], "cannot reach Kafka at 127.0.0.1:1"),
+        (KafkaError.NOT_COORDINATOR, [], "looking failed: its coordinator does not answer (NOT_COORDINATOR)"),
         (KafkaError.INVALID_TXN_STATE, [KafkaError._AUTHENTICATION], "looking failed: INVALID_TXN_STATE"),
     ],
 )
@@ -197,7 +199,8 @@ def test_our_broker_has_kip_848(settings: SettingsFactory) -> None:
     assert clients.kip848_session_timeout(admin) == 6
 
 
-def test_without_a_broker_or_with_a_mock_there_is_no_kip_848() -> None:
-    """Where nothing can be asked the answer is None, within the time given: a classic group then."""
-    assert clients.kip848_session_timeout(clients.admin(made()), timeout_s=0.2) is None
+def test_a_mock_has_no_kip_848_and_silence_says_nothing() -> None:
+    """Where nobody answers in time it is not known: a worker that took that for a classic group would be another protocol's member."""
     assert clients.kip848_session_timeout(clients.admin(made(test_mock_num_brokers="1")), timeout_s=2) is None
+    with pytest.raises(BrokerAway, match="cannot reach Kafka"):
+        clients.kip848_session_timeout(clients.admin(made()), timeout_s=0.2)

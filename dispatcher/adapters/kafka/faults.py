@@ -33,6 +33,11 @@ MOVED = frozenset(
         KafkaError._NOENT,
     }
 )
+# Who keeps a group's positions, or a transaction, is another broker than this client thinks, or not ready. librdkafka says so too of one
+# that it cannot reach.
+_COORDINATION = frozenset(
+    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
+)
 # Another producer of the same transactional id, or the broker's sweep, has ended this one.
 FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _AUTHENTICATION = frozenset(
@@ -111,7 +116,8 @@ class Complaints:
                 f"{doing} failed: a partition has no leader that answers ({KafkaError(code).name()})",
                 "a broker may be down or starting: look at the cluster, then try again",
             )
-        silent = code is None or code in _UNREACHABLE
+        is_coordination = code in _COORDINATION
+        silent = code is None or code in _UNREACHABLE or (is_coordination and bool(self._codes & _UNREACHABLE))
         codes = {code} | (self._codes if silent else set())
         if codes & _AUTHENTICATION:
             return BrokerError(
@@ -122,5 +128,10 @@ class Complaints:
         if silent:
             return BrokerAway(
                 f"cannot reach Kafka{self._where}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
+            )
+        if is_coordination:
+            return BrokerAway(
+                f"{doing} failed: its coordinator does not answer ({KafkaError(code).name()})",
+                "a broker may be down or starting: look at the cluster, then try again",
             )
         return None
