@@ -1,17 +1,21 @@
-"""Every failure of others that we know of has a test here that provokes it, or a reason why it cannot occur (`failures.toml`)."""
+"""Every failure of others that we know of has a test here that provokes it, or a reason why it cannot occur.
+
+Two tables: `failures.toml` on Kafka's ground, `failures_callees.toml` on that of the callees.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.answers import CASES
 from tests.e2e.kinds import KINDS
 from tests.sim.test_kafka_failures import FAILURES
 
@@ -26,6 +30,11 @@ REQUIRED = (
     *("F59", "F59b", "F60", "F62", "F63", "F64", "F65", "F66"),
     *("G67", "G69", "G70"),
     *("H72", "H73", "H74", "H75", "H76", "H77", "H78", "H79"),
+)
+# Hints, what to call again, failures that leave it open; and the shapes of providers.
+CALLEES = (
+    *("B1", "B2", "B4", "B5", "B6", "B8", "B9", "B10", "B11", "B13", "B14", "B15", "B17"),
+    *("openai-chat", "openai-responses", "anthropic", "gemini", "azure", "openrouter", "bedrock"),
 )
 FIELDS = {"cites", "symptom", "tests", "kinds", "reason"}
 # A public issue or pull request; where a project keeps such things in a file, its name.
@@ -47,8 +56,11 @@ def functions(path: str) -> dict[str, bool]:
     return {name: SOAK not in found for name, found in marks.items() if not any("skip" in mark for mark in found)}
 
 
-def faults(name: str, row: Row) -> list[str]:
-    """What is wrong with a row: nothing that provokes it in each run and no reason, or a test, kind or cite that is none."""
+def faults(name: str, row: Row, telling: Collection[str] = TELLING) -> list[str]:
+    """What is wrong with a row: nothing that provokes it in each run and no reason, or a test, kind or cite that is none.
+
+    `telling`: rows for which simulated worlds stand that say what they have met.
+    """
     found = [f"{name}: {field} is no field" for field in sorted(row.keys() - FIELDS)]
     found += [f"{name}: {cite!r} names nothing public" for cite in row.get("cites") or [""] if not CITE.fullmatch(cite)]
     if not row.get("symptom"):
@@ -62,8 +74,8 @@ def faults(name: str, row: Row) -> list[str]:
     if row.get("kinds") or row.get("reason"):
         return found
     if not row.get("tests"):
-        found += [] if name in TELLING else [f"{name}: no test, no reason, and no world that says what it meets"]
-    elif name not in TELLING and not any(functions(path).get(function) for path, _, function in map(_parts, row["tests"])):
+        found += [] if name in telling else [f"{name}: no test, no reason, and no world that says what it meets"]
+    elif name not in telling and not any(functions(path).get(function) for path, _, function in map(_parts, row["tests"])):
         found.append(f"{name}: only `make soak` runs its tests")
     return found
 
@@ -72,20 +84,28 @@ def _parts(test: str) -> tuple[str, str, str]:
     return test.partition("::")
 
 
-@pytest.fixture(scope="module")
-def rows() -> dict[str, Row]:
-    """Read the table."""
-    return tomllib.loads((TESTS / "failures.toml").read_text())
+def read(table: str) -> dict[str, Row]:
+    """Read a table."""
+    return tomllib.loads((TESTS / table).read_text())
 
 
-def test_every_failure_of_others_has_a_row(rows: dict[str, Row]) -> None:
-    """None is left out, and no simulated world stands for something that is not in the table."""
-    assert [] == [name for name in (*REQUIRED, *WORLDS) if name not in rows]
+def test_every_failure_of_others_has_a_row() -> None:
+    """None is left out, and no simulated world stands for something that is not in the table, nor does an answer of a callee."""
+    assert [] == [name for name in (*REQUIRED, *WORLDS) if name not in read("failures.toml")]
+    assert [] == [name for name in (*CALLEES, *(case.row for case in CASES)) if name not in read("failures_callees.toml")]
 
 
-def test_every_row_has_tests_that_exist_or_a_reason(rows: dict[str, Row]) -> None:
+@pytest.mark.parametrize(("table", "telling"), [("failures.toml", TELLING), ("failures_callees.toml", frozenset())])
+def test_every_row_has_tests_that_exist_or_a_reason(table: str, telling: Collection[str]) -> None:
     """A test that was renamed or removed is missed here."""
-    assert [] == [fault for name, row in rows.items() for fault in faults(name, row)]
+    assert [] == [fault for name, row in read(table).items() for fault in faults(name, row, telling)]
+
+
+def test_every_row_that_rests_upon_the_table_of_answers_has_answers_there() -> None:
+    """The tests that go through that table prove nothing for a row that it does not have."""
+    table = "core/test_answers.py::test_each_answer_means_what_the_table_says"
+    resting = {name for name, row in read("failures_callees.toml").items() if table in row["tests"]}
+    assert {case.row for case in CASES} == resting
 
 
 GOOD: dict[str, Any] = {"cites": ["a/b#1"], "symptom": "s", "tests": ["test_failures.py::test_every_failure_of_others_has_a_row"]}
