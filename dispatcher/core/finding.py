@@ -76,7 +76,7 @@ def _answered(answer: Answered, wall: float) -> Finding:
     fault = Party.CALLEE if status is not None and status >= 500 else Party.CALLER
     from_head = hint_s(answer.headers, wall, is_limit=status == TOO_MANY_REQUESTS)
     if said.is_quota:
-        # What the body says of a time is of another limit, if it says one.
+        # No header outranks that: gateways write theirs by the status. And what the body says of a time is of another limit.
         return Finding(Known.ANSWERED, fault, status=status, told_s=from_head, is_quota=True)
     asked = _asked(answer.headers)
     again = _is_retryable(status, said) if asked is None else asked
