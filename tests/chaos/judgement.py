@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dispatcher.core.record import Record
 from tests.chaos.drive import Group, Scenery
-from tests.chaos.load import CALL_TIMEOUT_S, PATIENCE
+from tests.chaos.load import PATIENCE
 from tests.chaos.ownership import Assignment, assigned
 from tests.chaos.scene import Call, Cause, Finding, Scene, overlaps, repeats
 from tests.chaos.takeover import Served, Takeover, takeovers
@@ -117,6 +117,12 @@ class _Evidence:
 
     def _calls(self, group: Group) -> list[Call]:
         owners = {(partition, epoch): worker.name for _, partition, epoch, worker in self.lives}
+        given_up = {
+            (name, event["partition"], event["offset"], event["attempt"])
+            for name, worker in group.crew.workers.items()
+            for event in worker.events("call_ended")
+            if event["outcome"] == "retry"
+        }
         calls = []
         for seen in group.crew.stage.calls():
             partition, offset, epoch = seen["partition"], seen["offset"], seen["epoch"]
@@ -124,7 +130,8 @@ class _Evidence:
             end = None if "end_s" not in seen else self.wall + seen["end_s"]
             ended = (end, seen.get("outcome", ""), seen.get("status"))
             start, worker = self.wall + seen["t_s"], owners[partition, epoch]
-            calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended))
+            is_given_up = (worker, partition, offset, seen["attempt"]) in given_up
+            calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, is_given_up))
         return calls
 
 
@@ -155,7 +162,7 @@ def _side_by_side(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Fi
 
 def _again(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Finding]:
     found = []
-    for call, cause in repeats(evidence.calls, scene, evidence.handed, PATIENCE["attempts_max"], CALL_TIMEOUT_S):
+    for call, cause in repeats(evidence.calls, scene, evidence.handed, PATIENCE["attempts_max"]):
         made.repeats[cause] += 1
         if cause == "unexplained":
             found.append(Finding("repeats", call.start, call.request_id, f"{_told(call)} was called again for no reason"))

@@ -11,8 +11,6 @@ from typing import Literal
 # How long broker trouble has consequences once it is over: a session runs out (6 s), a transaction is given up (10 s, and the sweep), and
 # leaders are elected and found meanwhile.
 AFTERMATH_S = 30.0
-# A call that the worker gave up after its timeout, which the callee sees end a little later or earlier.
-TIMEOUT_SLACK_S = 0.5
 
 Handed = frozenset[tuple[int, int]]  # partition, epoch
 Cause = Literal[
@@ -54,7 +52,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, as the callee saw it: `end` and `outcome` are missing while it has not ended; `is_final`: its answer ends the request."""
+    """One call, as the callee saw it: `end` and `outcome` are missing while it has not ended.
+
+    `is_given_up`: its worker says that it was not answered in time, and is to be tried again. `is_final`: its answer ends the request.
+    """
 
     request_id: str
     partition: int
@@ -67,6 +68,7 @@ class Call:
     end: float | None = None
     outcome: str = ""
     status: int | None = None
+    is_given_up: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -116,7 +118,7 @@ class Scene:
         return "unexplained"
 
 
-def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: int, timeout_s: float) -> Iterator[tuple[Call, Cause]]:
+def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: int) -> Iterator[tuple[Call, Cause]]:
     """Give each call of a request that was called before, and why it was called again.
 
     `handed`: assignments that their worker gave up in order: all that it had called must have been published by then, whatever befell it,
@@ -126,7 +128,7 @@ def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: i
         spent: Counter[int] = Counter()  # attempts by epoch
         for before, call in pairwise(of_one):
             spent[before.epoch] += not before.is_hinted
-            cause = _why(before, call, scene, timeout_s)
+            cause = _why(before, call, scene)
             # Who calls late, or who did not get to publish: the worker of the lower epoch.
             older = min(before, call, key=lambda one: one.epoch)
             if cause == "upstream retry":
@@ -144,20 +146,17 @@ def _grouped(calls: Iterable[Call]) -> dict[tuple[int, int], list[Call]]:
     return grouped
 
 
-def _why(before: Call, call: Call, scene: Scene, timeout_s: float) -> Cause:
+def _why(before: Call, call: Call, scene: Scene) -> Cause:
     if call.epoch < before.epoch:
         # A worker that lost the partition and does not know it.
         return scene.cause(call.worker, call.start - AFTERMATH_S, call.start)
-    if before.outcome in {"reset", "truncated"} or (before.outcome == "answered" and not before.is_final):
+    # Whether the callee saw an answer on its way counts more than what the worker says.
+    if before.outcome in {"reset", "truncated"} or (before.is_given_up if before.outcome != "answered" else not before.is_final):
         return "upstream retry"
     befell = scene.cause(before.worker, before.start, call.start)
     if call.epoch == before.epoch and before.is_final:
         # Only who stood still may not have heard the answer in time: no call is repeated since something else failed.
         return befell if befell == "worker frozen" else "unexplained"
-    if before.outcome == "client_closed" and before.end is not None and before.end - before.start >= timeout_s - TIMEOUT_SLACK_S:
-        # What befell its worker later has nothing to do with it.
-        cut = scene.cause(before.worker, before.start, before.end + TIMEOUT_SLACK_S)
-        return cut if cut in {"worker killed", "worker frozen"} else "upstream retry"
     return befell
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.chaos import judgement, load, ownership, plan, scene, takeover
 from tests.chaos.scene import Call, Cause, Fate, Scene, Trouble, overlaps, repeats
 
-TIMEOUT_S, ATTEMPTS = 4.0, 3
+ATTEMPTS = 3
 FIRST = Call("r-1", 0, 5, 1, 1, "0", "a", 100.0, 101.0, "answered", 200)
 AGAIN = Call("r-1", 0, 5, 2, 1, "0", "b", 110.0, 111.0, "answered", 200)
 FAILED = replace(FIRST, status=500)
@@ -29,7 +29,7 @@ def _scene(first: Fate | None = None, *troubles: Trouble) -> Scene:
 
 
 def _cause(*calls: Call, by: Scene | None = None, handed: frozenset[tuple[int, int]] = NONE) -> list[Cause]:
-    return [cause for _, cause in repeats(calls, by or _scene(), handed, ATTEMPTS, TIMEOUT_S)]
+    return [cause for _, cause in repeats(calls, by or _scene(), handed, ATTEMPTS)]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,10 @@ def test_the_same_owner_repeats_only_what_failed() -> None:
     assert ["worker frozen"] == _cause(FIRST, again, by=_scene(Fate("a", frozen=[(100.9, 109.0)])))
     for failed in (FAILED, replace(FIRST, outcome="reset"), replace(FIRST, outcome="truncated"), replace(FIRST, status=429)):
         assert ["upstream retry"] == _cause(failed, again)
-    assert ["upstream retry"] == _cause(replace(FIRST, outcome="client_closed", status=None, end=100.0 + TIMEOUT_S), again)
-    assert ["unexplained"] == _cause(replace(FIRST, outcome="client_closed", status=None), again)
+    given_up = replace(FIRST, outcome="client_closed", status=None, is_given_up=True)
+    assert ["upstream retry"] == _cause(given_up, again)
+    assert ["unexplained"] == _cause(replace(given_up, is_given_up=False), again)
+    assert ["unexplained"] == _cause(replace(FIRST, is_given_up=True), again), "it was answered"
 
 
 def test_attempts_beyond_the_policy_have_no_reason() -> None:
