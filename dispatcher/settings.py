@@ -154,11 +154,15 @@ class WorkerSettings(Section):
     """One worker process: its place in the group, what it may hold, and how long things may take."""
 
     group: Annotated[str, Field(min_length=1, max_length=200)] = "dispatcher"
-    # Stable name of this worker: the transactional.id is group + slot, so that a restart settles what its predecessor left open.
+    # Stable name of this worker: the transactional.id is group + slot, so that a restart settles what its predecessor left open. One that
+    # is given is also its name in the group (static membership); the default one never comes back, so Kafka does not hear it.
     slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     ordering: Literal["partition", "key"] = "partition"
     publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
     protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
+    # What an orderly end does with the partitions of a worker that has a slot: the others get them at once, or they are kept for a restart
+    # in its place, until its session times out.
+    on_stop: Literal["leave", "keep"] = "leave"
     # Open calls of this process at once, and of one of its partitions (lanes per key; a strict partition has one).
     inflight_max: Count = 1000
     partition_inflight_max: Count = 1000
@@ -200,8 +204,17 @@ class WorkerSettings(Section):
         """Longest time that one publication may need to end: the transaction's timeout and the broker's sweep (10 s)."""
         return self.transaction_timeout_s + 10
 
+    @property
+    def instance_id(self) -> str | None:
+        """Its name in the group (`group.instance.id`); None where no slot was given."""
+        return self.slot if "slot" in self.model_fields_set else None
+
     @model_validator(mode="after")
     def _fits(self) -> WorkerSettings:
+        if self.on_stop == "keep" and self.instance_id is None:
+            raise ValueError(
+                'on_stop = "keep" is for a worker that comes back under the same name: give it one (slot), or leave on_stop out'
+            )
         if self.drain_s + self.commit_budget_s >= self.max_poll_interval_s:
             raise ValueError(
                 f"drain_s ({self.drain_s:g}) + {self.commit_budget_s:g} s to publish must be less than "

@@ -187,7 +187,7 @@ class ExactlyOnce:
             self._early_fences.append(now)
         if len(self._early_fences) >= EARLY_FENCES_MAX:
             hint = "give every worker its own worker.slot, or leave it out"
-            raise BrokerError(f"another worker uses the slot {self._settings.worker.slot!r}", hint)
+            raise BrokerError(f"another worker has the slot {self._settings.worker.slot!r}", hint)
 
     def _reconcile(self, pending: list[Ready]) -> list[Ready]:
         """Find out whether the transaction in hand went through.

@@ -172,6 +172,11 @@ class Poller:
             raise self._fault
 
     @property
+    def is_ending(self) -> bool:
+        """Whether it was told to end, or cannot go on: from then on no call begins."""
+        return self._stopping
+
+    @property
     def standing(self) -> tuple[int, ...]:
         """Our partitions that stand at a gap."""
         return tuple(sorted(self._gaps.standing))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NoReturn
@@ -21,6 +22,7 @@ from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.membership import Membership
+from dispatcher.adapters.kafka.seat import Seat
 from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
@@ -54,6 +56,8 @@ TOPIC_LOOK_S = 5.0
 PUBLISHER_END_S = 6.0
 # An honest leave is one request (10 s socket timeout); librdkafka's may hang in a rebalance (librdkafka issues 4527, 4792).
 LEAVE_S = 20.0
+# How long a session lasts where the broker does not say it (Kafka's default), and how long its end may take to be noticed.
+SESSION_S, SESSION_END_S = 45.0, 10.0
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
 FILES_BESIDE = 256
 
@@ -66,6 +70,7 @@ class Surroundings:
     reply_topics: Mapping[str, int]
     limits: Mapping[str, int]  # bytes of one record, per topic that is written
     protocol: GroupProtocol
+    session_s: float | None = None  # how long the group waits for a member; None where the broker does not decide, or does not say
 
 
 def survey(settings: Settings) -> Surroundings:
@@ -88,11 +93,12 @@ def survey(settings: Settings) -> Surroundings:
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
     protocol = settings.worker.protocol
+    session_s = clients.kip848_session_timeout(cluster.client) if protocol in {"auto", "consumer"} else None
     if protocol == "auto":
-        protocol = "consumer" if clients.kip848_session_timeout(cluster.client) is not None else "cooperative"
+        protocol = "cooperative" if session_s is None else "consumer"
     written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
-    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol)
+    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, session_s)
 
 
 def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:
@@ -191,13 +197,11 @@ class Worker:
         self.engine = Engine(
             decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random, room
         )
-        consumer = clients.consumer(settings, group=worker.group, protocol=surroundings.protocol, logger=kafka_logger())
-        source = Source(consumer, settings.topics.requests, incremental=surroundings.protocol != "eager")
         self.poller = Poller(
             worker,
             requests.topic_id,
             requests.partitions,
-            source,
+            self._made_source(settings, surroundings),
             self.engine,
             self._post,
             self._to_poller,
@@ -226,6 +230,17 @@ class Worker:
         self._restorer_end = self._thread("restorer", self.restorer.run)
         self._restorer_end.add_done_callback(self._restorer_ended)
         self._turn()
+
+    def _made_source(self, settings: Settings, surroundings: Surroundings) -> Source:
+        worker, protocol = settings.worker, surroundings.protocol
+        made = partial(
+            clients.consumer, settings, group=worker.group, protocol=protocol, instance=worker.instance_id, logger=kafka_logger()
+        )
+        seat = None
+        if worker.instance_id is not None:
+            patience_s = (surroundings.session_s or SESSION_S) + SESSION_END_S
+            seat = Seat(worker.instance_id, protocol, made, patience_s, leaves=worker.on_stop == "leave")
+        return Source(made(), settings.topics.requests, incremental=protocol != "eager", seat=seat)
 
     def _made_publisher(self, settings: Settings, surroundings: Surroundings, observer: WorkerObserver) -> Publisher:
         worker, limits = settings.worker, surroundings.limits
@@ -389,9 +404,11 @@ class Worker:
         return ", ".join(f"{name} has not turned for {now - tick:.0f} s" for name, tick in ticks.items() if now - tick > LIVE_S)
 
     def _unready(self) -> str:
-        """`/readyz`: member of the group, every partition resolved, producer open, not draining."""
+        """`/readyz`: member of the group, every partition resolved, producer open, not draining, and nothing broken that ends it."""
         if self._signals:
             return "draining"
+        if self._fault is not None or self.poller.is_ending:
+            return "ending"
         if not (self.poller.is_ready and self.publisher.is_open):
             return "joining"
         unconfirmed = self.poller.unconfirmed

@@ -94,6 +94,21 @@ def test_load_gives_the_settings_alone(tmp_path: Path) -> None:
     assert load(file=None, flags={"worker.slot": "s"}, properties=[], environ={}).worker.slot == "s"
 
 
+def test_a_slot_that_is_given_is_a_name_in_the_group(given: Given) -> None:
+    """From wherever it comes. The default one never comes back: Kafka would wait for it."""
+    assert None is given.settings().worker.instance_id
+    assert "s" == given.settings('[worker]\nslot = "s"\n').worker.instance_id
+    assert "s" == given.settings(environ={"DISPATCHER_WORKER__SLOT": "s"}).worker.instance_id
+    assert "s" == given.settings(flags={"worker.slot": "s"}).worker.instance_id
+
+
+def test_nothing_is_kept_for_a_worker_without_a_slot(given: Given) -> None:
+    """It would not be known again."""
+    assert "keep" == given.settings('[worker]\nslot = "s"\non_stop = "keep"\n').worker.on_stop
+    with pytest.raises(ConfigError, match="slot"):
+        given.settings('[worker]\non_stop = "keep"\n')
+
+
 @pytest.mark.parametrize(
     ("toml", "name"),
     [

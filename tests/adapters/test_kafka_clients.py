@@ -101,6 +101,15 @@ def test_no_consumer_commits_or_jumps_by_itself(seen: dict[str, Any], protocol: 
     )
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
+def test_only_who_takes_part_has_a_name_in_the_group(seen: dict[str, Any], protocol: clients.GroupProtocol) -> None:
+    """One that asks about the group under the name of a worker would be taken for it."""
+    clients.consumer(made(), group="g", protocol=protocol).close()
+    assert "group.instance.id" not in seen
+    clients.consumer(made(), group="g", protocol=protocol, instance="7").close()
+    assert "7" == seen["group.instance.id"]
+
+
 @pytest.mark.parametrize("group", ["g", None])
 @pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
 def test_a_short_poll_interval_makes_every_consumer(protocol: clients.GroupProtocol, group: str | None) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.adapters.kafka.starts import init_topics
 from tests.e2e import operator
-from tests.e2e.stage import Process, Stage, assert_all_is_well, by_request, header, stage
+from tests.e2e.stage import Process, assert_all_is_well, by_request, header, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -63,38 +63,6 @@ def test_calls_and_refusals_of_twice_the_poll_interval_cost_no_membership(settin
         assert [times + 1] * 8 == [len(set_up.calls(id=name)) for name in names[1:]]
         assert not [event for worker in running for event in worker.events("lost")]
         assert shared == [len(worker.events("revoked")) for worker in running]
-
-
-class Namesake(Process):
-    """A worker that calls itself the same member as another one."""
-
-    def __init__(self, set_up: Stage, name: str, protocol: str) -> None:
-        config = set_up.folder / f"{name}.json.toml"
-        config.write_text(set_up._config(None, {"slot": f"{set_up.settings.topics.prefix}-{name}", "http_port": 0, "protocol": protocol}))
-        super().__init__(name, ["-m", "tests.e2e.namesake", "same", str(config)], set_up.folder)
-
-
-@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
-def test_two_members_of_one_name_are_not_two_that_live(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
-    """Kafka ends one of them for good: it says so and exits, instead of idling alive; the other one does all the work once."""
-    with stage(settings, tmp_path, latency_ms=5, partitions=2) as set_up:
-        replies = set_up.replies()
-        names = set_up.submit([f"doc:{n}" for n in range(100)])
-        first = Namesake(set_up, "first", protocol)
-        second = None
-        try:
-            replies.await_count(10)
-            second = Namesake(set_up, "second", protocol)
-            eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
-            ended = first if first.popen.poll() is not None else second
-            assert "Kafka ended this worker's membership" in _words(ended)
-            assert [event for event in ended.events("kafka_client") if "nstance" in event["message"]], "the log says why"
-            replies.await_count(len(names))
-            assert_all_is_well(set_up, names, replies.records)
-        finally:
-            for one in (first, second):
-                if one is not None:
-                    one.close()
 
 
 def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, tmp_path: Path) -> None:

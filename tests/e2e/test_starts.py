@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import ConfigError
 from dispatcher.worker.process import survey
 from tests.e2e import operator
-from tests.e2e.stage import Worker, assert_all_is_well, stage
+from tests.e2e.stage import Worker, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -69,23 +68,3 @@ def test_without_a_broker(settings: SettingsFactory, tmp_path: Path) -> None:
     with stage(settings, tmp_path) as set_up:
         worker = set_up.worker(broker=f"127.0.0.1:{free_port()}")
         assert "cannot reach Kafka" in _refused(worker)
-
-
-def test_with_a_slot_that_another_worker_has(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Two workers of one slot fence each other: one of them says so and ends, the other answers everything once.
-
-    Told apart from an echo of their own renewals only while both have work: there is more of it than they do by then.
-    """
-    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
-        replies = set_up.replies()
-        names = set_up.submit([f"doc:{n % 40}" for n in range(6000)])
-        first = set_up.worker(slot="same")
-        replies.await_count(20)
-        second = set_up.worker(slot="same")
-        eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
-        ended, other = (first, second) if first.popen.poll() is not None else (second, first)
-        assert "slot" in _refused(ended)
-        replies.await_count(len(names))
-        assert_all_is_well(set_up, names, replies.records)
-        other.signal(signal.SIGTERM)
-        assert other.wait() == 0

@@ -94,7 +94,7 @@ def published(clock: Clock, times: int, every_s: float) -> int:
 
 def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> None:
     """Each gets through once in a while, so that never two fences follow one another; they would go on so for ever."""
-    with pytest.raises(BrokerError, match="another worker uses the slot"):
+    with pytest.raises(BrokerError, match="another worker has the slot"):
         published(Clock(), 2 * EARLY_FENCES_MAX, 1.0)
 
 

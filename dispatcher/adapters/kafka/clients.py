@@ -129,6 +129,7 @@ def consumer(
     *,
     group: str | None = None,
     protocol: GroupProtocol = "consumer",
+    instance: str | None = None,
     isolation: Isolation = "read_committed",
     fetch_wait_ms: int = 500,
     on_error: OnError | None = None,
@@ -137,9 +138,10 @@ def consumer(
     """Make a consumer that commits nothing by itself, never jumps to another offset, and reports the end of each partition.
 
     Without a `group` it is for `assign` with explicit offsets only. With one, `protocol` says how the group is run: `consumer` is
-    KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic. `fetch_wait_ms` (default:
-    librdkafka's) is how long the broker may sit on a fetch without records; a partition that is added meanwhile waits for that fetch.
-    Whoever has a group pauses partitions, and fetches little ahead.
+    KIP-848 (the broker assigns, and owns the session timeout), `cooperative` and `eager` are classic; `instance` is the member's own name
+    in it (static membership), which one that only asks must not have. `fetch_wait_ms` (default: librdkafka's) is how long the broker may
+    sit on a fetch without records; a partition that is added meanwhile waits for that fetch. Whoever has a group pauses partitions, and
+    fetches little ahead.
     """
     guarantees: Properties = {
         "group.id": group or _GROUPLESS,
@@ -160,6 +162,8 @@ def consumer(
     }
     if group is not None:
         guarantees |= _group_properties(protocol)
+        if instance is not None:
+            guarantees["group.instance.id"] = instance
         defaults |= {
             "queued.max.messages.kbytes": _GROUP_PREFETCH_KIB,
             "queued.min.messages": _GROUP_PREFETCH_MESSAGES,

@@ -6,6 +6,7 @@ seconds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -13,8 +14,10 @@ from typing import Protocol
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka.clients import LOG
+from dispatcher.adapters.kafka.faults import is_fatal
 from dispatcher.adapters.kafka.offsets import watermarks
 from dispatcher.adapters.kafka.records import record_of
+from dispatcher.adapters.kafka.seat import AGAIN_S, Seat
 from dispatcher.core.record import Record
 from dispatcher.errors import BrokerError
 
@@ -70,12 +73,15 @@ class Unsettled(Exception):
 
 
 class Source:
-    """A consumer of one topic. `incremental` says how the group's protocol wants assignments to be changed."""
+    """A consumer of one topic. `incremental` says how the group's protocol wants assignments to be changed; `seat`: its name there."""
 
-    def __init__(self, consumer: Consumer, topic: str, *, incremental: bool) -> None:
+    def __init__(self, consumer: Consumer, topic: str, *, incremental: bool, seat: Seat | None = None) -> None:
         self._consumer = consumer
         self._topic = topic
         self._incremental = incremental
+        self._seat = seat
+        self._sits_again_at: float | None = None  # monotonic seconds; where the seat was not free
+        self._is_broken = False  # the client has failed for good
         self._duties: Duties | None = None
         # Where partitions were assigned, and which came or went during the poll in hand.
         self._starts: dict[int, int | None] = {}
@@ -87,10 +93,16 @@ class Source:
     def subscribe(self, duties: Duties) -> None:
         """Join the group."""
         self._duties = duties
-        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._want([self._topic])
+
+    def _want(self, topics: list[str]) -> None:
+        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
 
     def poll(self, timeout_s: float) -> Batch:
         """Wait up to `timeout_s` for a first record, then take what is already there. Raises BrokerError where going on is senseless."""
+        if self._sits_again_at is not None:
+            self._sit_again(self._sits_again_at, timeout_s)
+            return Batch()
         for partition, position in list(self._unsought.items()):
             del self._unsought[partition]
             self.seek(partition, position)
@@ -100,6 +112,17 @@ class Source:
         self._touched.clear()
         rest = self._consumer.consume(BATCH_MAX - 1, 0)
         return self._sorted([first, *rest], is_all=len(rest) < BATCH_MAX - 1)
+
+    def _sit_again(self, due: float, timeout_s: float) -> None:
+        """Ask for the seat again, once it is time, with another client: the one that was refused is of no use any more."""
+        now = time.monotonic()
+        if now < due:
+            time.sleep(min(timeout_s, due - now))
+            return
+        assert self._seat is not None
+        self._sits_again_at = None
+        self._consumer, self._is_broken = self._seat.made(), False
+        self._want([self._topic])
 
     def _sorted(self, messages: Iterable[Message], *, is_all: bool = True) -> Batch:
         batch = Batch(is_all=is_all)
@@ -130,9 +153,14 @@ class Source:
         return batch
 
     def _fault(self, error: KafkaError) -> None:
-        if error.fatal() or error.code() in _STOP_CODES:
-            raise BrokerError(f"Kafka ended this worker's membership: {error.name()}", "see the log above; start the worker again")
-        LOG.warning("consumer: %s", error.str())
+        if not is_fatal(error) and error.code() not in _STOP_CODES:
+            LOG.warning("consumer: %s", error.str())
+            return
+        self._is_broken = is_fatal(error)
+        if self._seat is not None and self._seat.is_awaited(error, is_taken=bool(self._starts)):
+            self._sits_again_at = time.monotonic() + AGAIN_S
+            return
+        raise BrokerError(f"Kafka ended this worker's membership: {error.name()}", "see the log above; start the worker again")
 
     def assign(self, positions: Mapping[int, int | None]) -> None:
         """Take the partitions, each from its position; one whose position is not known yet is paused until `seek` and `resume`."""
@@ -256,7 +284,14 @@ class Source:
         return self._consumer.memberid() or ""
 
     def close(self) -> None:
-        """Leave the group; the duties are called for what is still assigned."""
+        """Leave the group; the duties are called for what is still assigned. One that has a seat may keep it: see `Seat`.
+
+        A client that has failed for good cannot leave: librdkafka 2.16 does not come back from closing a classic one.
+        """
+        if self._is_broken:
+            return
+        if self._seat is not None and self._seat.leaves:
+            self._seat.vacate(self._consumer, self._want)
         self._consumer.close()
 
     def _assigned(self, _: Consumer, parts: list[TopicPartition]) -> None:

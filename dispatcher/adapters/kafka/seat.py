@@ -1,0 +1,91 @@
+"""A place in the group that has a name, the worker's slot (static membership): Kafka gives it to one member at a time.
+
+What that brings differs by protocol, tried on Kafka 4.4 with librdkafka 2.16:
+
+classic   who comes with the name of a member that has died, or lives, gets its partitions at once and without a rebalance; a member that
+          lives is fenced, which it hears with its next heartbeat
+KIP-848   as long as the session of a member lasts, another one of its name is refused (UNRELEASED_INSTANCE_ID), and librdkafka takes that
+          for fatal: who comes back after a crash has to ask again, with a new client each time, until the session has run out
+
+In all of them a member that closes keeps its partitions until its session runs out, for a restart in its place. To hand them to the others
+at once it first gives them away: see `Seat.vacate`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaError
+
+from dispatcher.adapters.kafka.clients import LOG, GroupProtocol
+from dispatcher.errors import BrokerError
+
+# A pattern that no topic's name matches: Kafka's names have neither spaces nor slashes.
+NOTHING = "^ nothing/$"
+# Giving partitions away takes one answer of the coordinator; longer than this and it is away, or the group rebalances without an end.
+VACATE_S = 5.0
+# The coordinator is told within milliseconds that nothing is wanted any more, and does not say that it has heard it.
+HEARD_S = 0.3
+POLL_S = 0.02
+# Between two attempts to take a place that is not free yet.
+AGAIN_S = 1.0
+
+_HELD = {code: KafkaError(code).str() for code in (KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID)}
+
+
+@dataclass(slots=True)
+class Seat:
+    """The place called `slot`. Owned by the poller's thread, as the consumer that takes it; `made` makes another such consumer.
+
+    `patience_s`: how long a predecessor may still hold it. `leaves`: whether the others get the partitions when its owner ends.
+    """
+
+    slot: str
+    protocol: GroupProtocol
+    made: Callable[[], Consumer]
+    patience_s: float
+    leaves: bool
+    _until: float | None = field(default=None, init=False)  # monotonic seconds
+
+    def is_awaited(self, error: KafkaError, *, is_taken: bool) -> bool:
+        """Whether `error` says no more than that the place is not free yet. Raises BrokerError where another worker has it for good.
+
+        `is_taken`: it was ours until now.
+        """
+        code = _holder(error)
+        if code is None:
+            return False
+        now = time.monotonic()
+        if self._until is None:
+            self._until = now + self.patience_s
+            LOG.warning("the slot %s is not free: another worker has it, or one that crashed has it still", self.slot)
+        if code == KafkaError.UNRELEASED_INSTANCE_ID and now < self._until and not is_taken:
+            return True
+        hint = "give every worker its own worker.slot, or leave it out"
+        raise BrokerError(f"another worker has the slot {self.slot!r}", hint) from None
+
+    def vacate(self, consumer: Consumer, want: Callable[[list[str]], None]) -> None:
+        """Give the partitions away before `consumer` is closed. `want` subscribes, with the callbacks that are to answer for it.
+
+        A classic client that unsubscribes leaves, whatever its name. A KIP-848 one that has a name cannot leave for good, so it stays away
+        with nothing: it asks for topics of which there are none, and its partitions go to the others with their next heartbeats.
+        """
+        if self.protocol == "consumer":
+            want([NOTHING])
+        else:
+            consumer.unsubscribe()
+        end = time.monotonic() + VACATE_S
+        heard_at = None
+        while (now := time.monotonic()) < end and (heard_at is None or now < heard_at + HEARD_S):
+            consumer.poll(POLL_S)
+            if heard_at is None and not consumer.assignment():
+                heard_at = time.monotonic()
+
+
+def _holder(error: KafkaError) -> int | None:
+    """Give the code that tells of another one of our name; None for another error. A fatal one tells its cause by its text alone."""
+    if error.code() in _HELD:
+        return error.code()
+    return next((code for code, text in _HELD.items() if error.code() == KafkaError._FATAL and text in error.str()), None)

@@ -1,0 +1,128 @@
+"""A place in the group, and a client that has lost it: what is said, and what is done about it. No broker is asked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+
+from dispatcher.adapters.kafka import seat as seats
+from dispatcher.adapters.kafka import source as sources
+from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.adapters.kafka.seat import Seat
+from dispatcher.adapters.kafka.source import Source
+from dispatcher.errors import BrokerError
+from tests.broken_client import break_for_good
+from tests.waiting import eventually
+
+NOBODY = "127.0.0.1:1"
+FENCED, UNRELEASED = KafkaError.FENCED_INSTANCE_ID, KafkaError.UNRELEASED_INSTANCE_ID
+
+
+class Duties:
+    """Nothing comes, nothing goes."""
+
+    def on_assigned(self, _: list[int]) -> None: ...
+    def on_revoked(self, _: list[int]) -> None: ...
+    def on_lost(self, _: list[int]) -> None: ...
+
+
+def consumer(protocol: GroupProtocol = "cooperative") -> Consumer:
+    """Make a client that no broker answers."""
+    kind = {"group.protocol": "consumer"} if protocol == "consumer" else {"partition.assignment.strategy": "cooperative-sticky"}
+    return Consumer({"bootstrap.servers": NOBODY, "group.id": "g", "group.instance.id": "7", "log_level": 0} | kind)
+
+
+def seated(made: list[Consumer], protocol: GroupProtocol, patience_s: float = 0) -> Source:
+    """Make a source whose clients are kept in `made`."""
+
+    def make() -> Consumer:
+        made.append(consumer(protocol))
+        return made[-1]
+
+    source = Source(make(), "requests", incremental=True, seat=Seat("7", protocol, make, patience_s, leaves=True))
+    source.subscribe(Duties())
+    return source
+
+
+@pytest.mark.parametrize(("protocol", "code"), [("cooperative", FENCED), ("eager", FENCED), ("consumer", FENCED), ("consumer", UNRELEASED)])
+def test_who_loses_its_seat_says_so_and_ends(protocol: GroupProtocol, code: int) -> None:
+    """Never alive but idle: the next poll names the slot and what to do; a client that is of no use is not asked to leave."""
+    made: list[Consumer] = []
+    source = seated(made, protocol)
+    assert not source.poll(0).records
+    break_for_good(made[0], code)
+    with pytest.raises(BrokerError, match="another worker has the slot '7'") as caught:
+        eventually(lambda: source.poll(0.1).records)
+    assert "worker.slot" in caught.value.hint
+    source.close()
+
+
+@pytest.mark.parametrize("code", [KafkaError.GROUP_MAX_SIZE_REACHED, KafkaError.INVALID_REQUEST, KafkaError.UNKNOWN])
+@pytest.mark.parametrize("protocol", ["cooperative", "consumer"])
+def test_a_client_that_fails_for_good_ends_its_worker(protocol: GroupProtocol, code: int) -> None:
+    """Whatever the cause: librdkafka tells of it once, and is silent afterwards, as if no records came."""
+    made: list[Consumer] = []
+    source = seated(made, protocol)
+    break_for_good(made[0], code)
+    with pytest.raises(BrokerError, match="Kafka ended this worker's membership"):
+        eventually(lambda: source.poll(0.1).records)
+    source.close()
+
+
+def test_a_seat_that_a_dead_one_holds_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a new client each time, for as long as a session may last; then another one has it."""
+    monkeypatch.setattr(sources, "AGAIN_S", 0.05)
+    made: list[Consumer] = []
+    source = seated(made, "consumer", patience_s=1)
+    until = time.monotonic() + 1
+
+    def refused_for_ever() -> None:
+        broken = 0
+        while True:
+            if broken < len(made):
+                break_for_good(made[-1], UNRELEASED)
+                broken = len(made)
+            source.poll(0.05)
+
+    with pytest.raises(BrokerError, match="another worker has the slot"):
+        refused_for_ever()
+    assert time.monotonic() >= until
+    assert len(made) > 2
+    source.close()
+
+
+class Leaving:
+    """A consumer that gives its partitions up some polls after it was told to, as the group answers."""
+
+    def __init__(self, polls: int) -> None:
+        self.asked: list[Any] = []
+        self._polls = polls
+
+    def subscribe(self, topics: list[str]) -> None:
+        self.asked.append(topics)
+
+    def unsubscribe(self) -> None:
+        self.asked.append("unsubscribe")
+
+    def poll(self, _: float) -> None:
+        self._polls -= 1
+
+    def assignment(self) -> list[int]:
+        return [0] if self._polls > 0 else []
+
+
+@pytest.mark.parametrize(("protocol", "asked"), [("consumer", [seats.NOTHING]), ("cooperative", "unsubscribe"), ("eager", "unsubscribe")])
+def test_what_a_seat_holds_is_given_away_before_it_is_left(protocol: GroupProtocol, asked: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka keeps the partitions of a named member that closes. One that waits for the answer waits no longer than is useful."""
+    monkeypatch.setattr(seats, "HEARD_S", 0)
+    leaving: Any = Leaving(10)
+    Seat("7", protocol, consumer, 0, leaves=True).vacate(leaving, leaving.subscribe)
+    assert [asked] == leaving.asked
+    assert not leaving.assignment()
+    monkeypatch.setattr(seats, "VACATE_S", 0)
+    never: Any = Leaving(1_000_000)
+    Seat("7", protocol, consumer, 0, leaves=True).vacate(never, never.subscribe)
+    assert never.assignment()

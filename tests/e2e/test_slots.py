@@ -1,0 +1,192 @@
+"""A slot: one worker has it, keeps its partitions over a crash or a restart, and gives them to the others when it ends for good."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dispatcher.adapters.kafka.admin import connect
+from dispatcher.adapters.kafka.group import owners
+from dispatcher.core.lane_board import slot_of
+from tests.e2e.stage import Process, Stage, Worker, assert_all_is_well, kill, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CANNOT = 3
+PROTOCOLS = ["consumer", "cooperative", "eager"]
+
+
+def _words(ended: Process) -> str:
+    """Wait for its end; give its last words, a sentence and a hint."""
+    assert ended.wait() == CANNOT, ended.text()
+    assert "Traceback" not in ended.text()
+    words = [line for line in ended.text().splitlines() if not line.startswith("{")]
+    assert ["error", "hint"] == [line.partition(":")[0] for line in words], words
+    return "\n".join(words)
+
+
+def _owned(set_up: Stage) -> dict[str, set[int]]:
+    """Name the partitions of each slot, as the group tells; those of a worker that is gone too, as long as the group waits for it."""
+    found: dict[str, set[int]] = {}
+    for partition, client_id in owners(connect(set_up.settings, 30), set_up.settings).items():
+        found.setdefault(slot_of(client_id), set()).add(partition)
+    return found
+
+
+def _pair(set_up: Stage, protocol: str, **worker: Any) -> tuple[Worker, Worker]:
+    """Start two workers that share the partitions."""
+    pair = set_up.worker(slot="a", protocol=protocol, **worker).ready(), set_up.worker(slot="b", protocol=protocol, **worker).ready()
+    eventually(lambda: [2, 2] == [len(one.live()) for one in pair] == [len(part) for part in _owned(set_up).values()], what="each has two")
+    return pair
+
+
+def _moves(worker: Worker) -> int:
+    return sum(len(worker.events(event)) for event in ("assigned", "revoked", "lost", "handed_over"))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "publishing"),
+    [
+        ("consumer", "exactly_once"),
+        ("cooperative", "exactly_once"),
+        pytest.param("eager", "exactly_once", marks=pytest.mark.soak),
+        pytest.param("consumer", "at_least_once", marks=pytest.mark.soak),
+        pytest.param("cooperative", "at_least_once", marks=pytest.mark.soak),
+    ],
+)
+def test_of_two_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path: Path, protocol: str, publishing: str) -> None:
+    """It says who has the slot, exits with 3, and is not ready until then; the other one answers everything once.
+
+    KIP-848 refuses the newer one for as long as the session of the older lasts; a classic group gives it the place.
+    """
+    with stage(settings, tmp_path, latency_ms=5, partitions=2, worker={"publishing": publishing}) as set_up:
+        replies = set_up.replies()
+        names = set_up.submit([f"doc:{n}" for n in range(100)])
+        first = set_up.worker(slot="same", protocol=protocol).ready()
+        replies.await_count(10)
+        second = set_up.worker(slot="same", protocol=protocol)
+        ended, other = (second, first) if protocol == "consumer" else (first, second)
+        names += set_up.submit([f"doc:{n}" for n in range(100)], prefix="second")
+        answers = _health_until_the_end(ended)
+        words = _words(ended)
+        assert "another worker has the slot 'same'" in words
+        assert "its own worker.slot" in words
+        assert [event for event in ended.events("kafka_client") if "nstance" in event["message"]], "the log says why"
+        assert ended is first or httpx.codes.OK not in answers, "one that has no place is not ready"
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records, duplicates=publishing == "at_least_once")
+        assert httpx.codes.OK == other.ready().get("/readyz").status_code
+        other.signal(signal.SIGTERM)
+        assert 0 == other.wait()
+
+
+def _health_until_the_end(worker: Worker) -> set[int]:
+    """Ask whether it is ready, again and again until it has ended; give what it answered."""
+    found: set[int] = set()
+    worker.url()
+
+    def ask() -> bool:
+        if worker.popen.poll() is not None:
+            return True
+        with suppress(httpx.TransportError):  # It ends just now.
+            found.add(worker.get("/readyz").status_code)
+        return False
+
+    eventually(ask, what="one of the two has ended")
+    return found
+
+
+class Nameless(Process):
+    """A worker of a slot that the group is not told."""
+
+    def __init__(self, set_up: Stage, name: str) -> None:
+        config = set_up.folder / f"{name}.json.toml"
+        config.write_text(set_up._config(None, {"slot": "same", "http_port": 0}))
+        super().__init__(name, ["-m", "tests.e2e.nameless", str(config)], set_up.folder)
+
+
+@pytest.mark.soak
+def test_two_producers_of_one_slot_are_not_two_that_live(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Where the group does not tell them apart, their producers do, which fence each other: one says so and ends, the other goes on.
+
+    Told apart from an echo of their own renewals only while both have work: there is more of it than they do by then.
+    """
+    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
+        replies = set_up.replies()
+        names = set_up.submit([f"doc:{n % 40}" for n in range(6000)])
+        first, second = Nameless(set_up, "first"), None
+        try:
+            replies.await_count(20)
+            second = Nameless(set_up, "second")
+            eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
+            ended, other = (first, second) if first.popen.poll() is not None else (second, first)
+            assert "another worker has the slot 'same'" in _words(ended)
+            replies.await_count(len(names))
+            assert_all_is_well(set_up, names, replies.records)
+            other.signal(signal.SIGTERM)
+            assert 0 == other.wait()
+        finally:
+            for one in (first, second):
+                if one is not None:
+                    one.close()
+
+
+@pytest.mark.soak
+@pytest.mark.faults
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_who_comes_back_after_a_crash_goes_on_as_itself(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """The same slot, started again at once: everything is answered once, and classic groups move nothing of the other worker's.
+
+    KIP-848 gives the place back only when the session of the dead one has run out: the new one waits for it, and does not give up.
+    """
+    with stage(settings, tmp_path, latency_ms=20, partitions=4) as set_up:
+        replies = set_up.replies()
+        first, other = _pair(set_up, protocol)
+        theirs, moves = first.live(), _moves(other)
+        names = set_up.submit([f"doc:{n}" for n in range(400)])
+        replies.await_count(40)
+        kill(first)
+        again = set_up.worker(slot="a", protocol=protocol)
+        replies.await_count(len(names))
+        again.ready()
+        if protocol != "consumer":
+            assert (theirs, moves) == (again.live(), _moves(other))
+        assert_all_is_well(set_up, names, replies.records)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_that_ends_leaves_its_partitions_to_the_others(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """SIGTERM, with 0 to come back: when the process has ended nothing is kept for it, though its name is known to the group."""
+    with stage(settings, tmp_path, partitions=4) as set_up:
+        first, other = _pair(set_up, protocol)
+        first.signal(signal.SIGTERM)
+        assert 0 == first.wait()
+        assert "a" not in _owned(set_up)
+        eventually(lambda: other.live() == {0, 1, 2, 3}, what="the other one has all")
+        idle = set_up.worker(slot="a", protocol=protocol).ready()
+        eventually(lambda: len(idle.live()) == 2, what="it comes back")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_worker_may_keep_its_partitions_for_a_restart(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+    """`on_stop = "keep"`: stopped in order and started again, it has the partitions that it had, and the other one notices nothing."""
+    with stage(settings, tmp_path, latency_ms=5, partitions=4) as set_up:
+        replies = set_up.replies()
+        first, other = _pair(set_up, protocol, on_stop="keep")
+        theirs, moves = first.live(), _moves(other)
+        names = set_up.submit([f"doc:{n}" for n in range(200)])
+        replies.await_count(20)
+        first.signal(signal.SIGTERM)
+        again = set_up.worker(slot="a", protocol=protocol, on_stop="keep")
+        assert 0 == first.wait()
+        replies.await_count(len(names))
+        assert (theirs, moves) == (again.ready().live(), _moves(other))
+        assert_all_is_well(set_up, names, replies.records)
+        assert {"same_epoch": 0, "other_epoch": 0} == set_up.witness()["repeated"], "a stop in order repeats nothing"
