@@ -122,7 +122,7 @@ def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: i
     """Give each call of a request that was called before, and why it was called again.
 
     `handed`: assignments that their worker gave up in order: all that it had called must have been published by then, whatever befell it,
-    unless its grace was over.
+    unless its grace was over, or it stood still for so long that it did not hear the answer in time.
     """
     for of_one in _grouped(calls).values():
         spent: Counter[int] = Counter()  # attempts by epoch
@@ -133,8 +133,10 @@ def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: i
             older = min(before, call, key=lambda one: one.epoch)
             if cause == "upstream retry":
                 is_allowed = spent[call.epoch] < attempts_max
+            elif (older.partition, older.epoch) in handed:
+                is_allowed = cause == "worker past its grace" or (cause == "worker frozen" and older.is_given_up)
             else:
-                is_allowed = cause == "worker past its grace" or (older.partition, older.epoch) not in handed
+                is_allowed = True
             yield call, cause if is_allowed else "unexplained"
 
 

@@ -58,6 +58,9 @@ def test_what_was_handed_over_is_not_called_again() -> None:
     trouble = Trouble("kill broker", 99.0, 105.0)
     assert ["unexplained"] == _cause(FIRST, AGAIN, by=_scene(None, trouble), handed=handed)
     assert ["worker past its grace"] == _cause(FIRST, AGAIN, by=_scene(Fate("a", overstayed=[105.0]), trouble), handed=handed)
+    frozen = _scene(Fate("a", frozen=[(100.5, 109.0)]))
+    assert ["unexplained"] == _cause(FIRST, AGAIN, by=frozen, handed=handed)
+    assert ["worker frozen"] == _cause(replace(FIRST, is_given_up=True), AGAIN, by=frozen, handed=handed)
     assert ["upstream retry"] == _cause(FAILED, AGAIN, handed=handed)
 
 
