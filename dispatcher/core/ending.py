@@ -94,21 +94,21 @@ class Endings:
         """
         match early:
             case Skipped(reason):
-                return self._early(request, Status.CANCELLED, reason, calls, instant)
+                return self._early(request, Status.CANCELLED, Fault(Status.CANCELLED.value, reason), calls, instant)
             case Expired() if calls == 0:
-                return self._early(request, Status.EXPIRED, "the deadline passed before the first call", calls, instant)
+                fault = Fault(Status.EXPIRED.value, "the deadline passed before the first call")
+                return self._early(request, Status.EXPIRED, fault, calls, instant)
             case Expired():
                 return self._overdue(request, calls, instant)
 
-    def _early(self, request: Request, status: Status, message: str, calls: int, instant: Instant) -> Outcome:
-        fault = Fault(status.value, message)
+    def _early(self, request: Request, status: Status, fault: Fault, calls: int, instant: Instant) -> Outcome:
         reply = Reply(request.record, request.envelope, status, calls, instant.rfc3339(), self.source, fault=fault)
         return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata))
 
     def _overdue(self, request: Request, calls: int, instant: Instant) -> Outcome:
-        reason, message = Reason.DEADLINE_EXCEEDED, f"the deadline passed before call number {calls + 1}"
-        outcome = self._early(request, Status.DEAD, message, calls, instant)
-        letter = self._letter(request.record, reason, message, "wait", Status.EXPIRED.value)
+        reason, fault = Reason.DEADLINE_EXCEEDED, Fault(Status.EXPIRED.value, f"the deadline passed before call number {calls + 1}")
+        outcome = self._early(request, Status.DEAD, fault, calls, instant)
+        letter = self._letter(request.record, reason, fault.message, "wait", fault.kind)
         letter = replace(letter, attempts=calls, upstream=request.call.upstream)
         assert outcome.reply is not None
         outcome = replace(outcome, reply=replace(outcome.reply, reason=reason), letter=letter)

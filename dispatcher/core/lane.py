@@ -346,11 +346,20 @@ class Lane:
         return one.entry()
 
     def _read_to_end(self, offset: int) -> Fetch | None:
-        """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet."""
+        """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet.
+
+        Where the first of all expires it is waited for: it may have been called, and then its end may halt those behind it.
+        """
         if not self._is_placed(offset):
             return None
+        is_first = self._head is None and self._queue.first_offset == offset and isinstance(self._early.get(offset), Expired)
         entry = self._queue.remove_parked(offset)
-        return None if entry is None else Fetch((self._located(entry),))
+        if entry is None:
+            return None
+        entry = self._located(entry)
+        if is_first:
+            self._queue.awaited = (entry,)
+        return Fetch((entry,))
 
     def _is_placed(self, offset: int) -> bool:
         """Whether a parked request can be read: it is known to stand in its topic."""

@@ -225,7 +225,7 @@ class Partition:
         return list(lanes)
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> tuple[list[Lane], list[Outcome]]:
-        """Payloads came back: the lanes that got any, and outcomes, which are settled already, of what was to end early."""
+        """Payloads came back: the lanes that got any, and outcomes, which are to be settled, of what was to end early."""
         of_lane: dict[bytes | None, tuple[list[Parked], list[Entry]]] = {}
         for one in found:
             of_lane.setdefault(one.record.key if self._by_key else None, ([], []))[0].append(one)
@@ -238,8 +238,7 @@ class Partition:
         lanes, outcomes = [], []
         for key, (came, gone) in of_lane.items():
             lane = self._lane(key)
-            for outcome in lane.fetched(came, gone, instant):
-                outcomes += self.settle(outcome, instant.mono)
+            outcomes += lane.fetched(came, gone, instant)
             lanes.append(lane)
         return lanes, outcomes
 

@@ -224,8 +224,10 @@ class Engine:
             return
         if missing:
             self._observer.missing(owner, missing)
-        lanes, outcomes = partition.fetched(found, missing, self._clock.now())
-        self.publish(*outcomes)
+        instant = self._clock.now()
+        lanes, outcomes = partition.fetched(found, missing, instant)
+        for outcome in outcomes:
+            self.settle(partition, outcome, instant.mono)
         for lane in lanes:
             self.advance(partition, lane)
 

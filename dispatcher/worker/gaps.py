@@ -97,19 +97,26 @@ class Gaps:
             position = self._refused[n]
             try:
                 gap = gap_at(n, position, *self._source.edges(n, ANSWER_S))
+                if gap is not None and gap.may_be_passed and self._is_settled(gap):
+                    position, gap = gap.goes_on_at, None
             except Unsettled as reason:
                 self._log.info("edges_unsettled", partition=n, reason=str(reason))
                 self._ask_at = now + ASK_AGAIN_S
                 break
             del self._refused[n]
             if gap is None:
-                self._source.restart(n, position)  # the log has changed since
+                self._source.restart(n, position)  # the log has changed since, or nothing was lost
             elif self._passes and gap.may_be_passed:
                 self._source.restart(n, gap.goes_on_at)
                 passed.append(gap)
             else:
                 self._stand([gap])
         return passed
+
+    def _is_settled(self, gap: Gap) -> bool:
+        """Whether the group has committed all that was removed. The position counts holes that a partition which is paused has not read."""
+        committed = self._source.committed([gap.partition], ANSWER_S)[gap.partition].position
+        return committed is not None and committed >= gap.goes_on_at
 
     def remind(self, now: float) -> None:
         """Say what stands: at once, and then once a minute."""

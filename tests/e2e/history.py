@@ -45,6 +45,7 @@ from tests.guarantees.events import (
     Submitted,
     Unparked,
     Withheld,
+    is_early,
 )
 from tests.guarantees.judges import judged
 from tests.topics import SettingsFactory
@@ -197,8 +198,8 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
         at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
         partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
         status, called = header(record, "dispatcher-status"), header(record, "dispatcher-attempt") != "0"
-        is_early = status in {"cancelled", "expired"}
-        yield at, 2, ReplyVisible(partition, offset, (record.partition, record.offset), status == "dead", called, is_early)
+        place = record.partition, record.offset
+        yield at, 2, ReplyVisible(partition, offset, place, status == "dead", called, is_early(record.value))
 
 
 def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:

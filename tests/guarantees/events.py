@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import orjson
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -198,3 +200,9 @@ Event = (
     | Ended
     | Unreadable
 )
+
+
+def is_early(reply: bytes | None) -> bool:
+    """Whether the value of a reply says that its request was ended before its turn: somebody skipped it, or its deadline passed."""
+    error = orjson.loads(reply or b"{}").get("error")
+    return error is not None and error["kind"] in {"cancelled", "expired"}

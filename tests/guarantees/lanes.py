@@ -148,7 +148,7 @@ class Order:
         for event in starts:
             offset, epoch = event.offset, event.epoch
             self._forgive(history, event.partition)
-            if event.call in self._late and not (epoch == history.epoch and history.owed and history.owed[0] == offset):
+            if event.call in self._late and not (epoch >= history.epoch and history.owed and history.owed[0] == offset):
                 continue
             last, last_of[epoch] = last_of.get(epoch, -1), offset
             finding: str | None = None

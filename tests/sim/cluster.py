@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.commit_note import decode
 from dispatcher.core.record import Message, Record
-from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Parked, Released, ReplyVisible, Unparked
+from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Parked, Released, ReplyVisible, Unparked, is_early
 from tests.sim.faults import Refused, abortable, plain, retriable
 from tests.sim.group import ClassicGroup, ConsumerGroup, Group
 from tests.sim.logs import Log
@@ -90,9 +90,7 @@ class Cluster:
             return
         partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
         status, called = headers["dispatcher-status"], headers["dispatcher-attempt"] != b"0"
-        self.tell(
-            ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, status in {b"cancelled", b"expired"})
-        )
+        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, is_early(message.value)))
 
     def _control(self, target: str, *, is_ended: bool) -> None:
         if is_ended:

@@ -84,6 +84,15 @@ def test_it_is_passed_where_the_settings_say_so() -> None:
     assert ({1: START}, set(), {}) == (source.sought, source.paused, found.standing)
 
 
+def test_where_all_that_was_removed_is_settled_nothing_is_lost() -> None:
+    """A paused partition has not read the holes behind its last record, which its position counts, and retention removes up to that."""
+    source = Source({1: Committed(START, None)})
+    found = gaps(source)
+    found.refuse(1, START - 1)
+    assert ([], {}) == (found.bridge({1}, 0.0), found.standing)
+    assert {1: START} == source.sought
+
+
 def test_a_position_beyond_the_end_is_never_passed() -> None:
     """Another tool set it: what it meant nobody knows."""
     found = gaps(Source(), passes=True)

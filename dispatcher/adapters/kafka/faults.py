@@ -129,7 +129,7 @@ class Complaints:
             return BrokerAway(
                 f"cannot reach Kafka{self._where}", "check kafka.bootstrap_servers (-b); `dispatcher broker up` starts a local one"
             )
-        if is_coordination:
+        if code is not None and is_coordination:
             return BrokerAway(
                 f"{doing} failed: its coordinator does not answer ({KafkaError(code).name()})",
                 "a broker may be down or starting: look at the cluster, then try again",
