@@ -80,7 +80,7 @@ def test_a_node_that_fails_costs_no_call(
         eventually(lambda: number not in nodes.alive(), what="the node is away")
         eventually(lambda: len(replies.read()) >= min(before + ENOUGH + 500, REQUESTS), WITHIN_S, "work goes on without it")
         let_pass(LONG_S, "it was away for long", since=began)
-        print(f"{victim} {harm}: longest wait for a reply {_longest_wait(replies):.1f} s")
+        print(f"{victim} {harm}: {_longest_wait(set_up):.1f} s without the end of a call")
         nodes.mend()
         names += _submit(set_up, KEYS, "later")
         _assert_well(set_up, replies, names, running)
@@ -161,7 +161,7 @@ def test_what_kafka_refuses_to_write_is_written_later(
         try:
             nodes.kill(2)
             let_pass(PATIENCE_S + LONG_S, "it was refused for long")
-            print({event["error_type"] for event in running.events("publish_failed")}, f"{_longest_wait(replies):.1f} s")
+            print({event["error_type"] for event in running.events("publish_failed")}, f"{_longest_wait(set_up):.1f} s without the end of a call")
             assert running.get("/livez").is_success
             nodes.mend()
         finally:
@@ -252,9 +252,10 @@ def _read(replies: Replies) -> list[tuple[Any, float]]:
     return replies.timed()
 
 
-def _longest_wait(replies: Replies) -> float:
-    """Give the longest time, in seconds, between one reply and the next."""
-    return max((after - before for before, after in pairwise(when for _, when in _read(replies))), default=0.0)
+def _longest_wait(set_up: Stage) -> float:
+    """Give the longest time, in seconds, in which no call ended."""
+    ended = sorted(call["end_s"] for call in set_up.calls() if "end_s" in call)
+    return max((after - before for before, after in pairwise(ended)), default=0.0)
 
 
 def _await_all(replies: Replies, names: list[str]) -> None:

@@ -72,6 +72,7 @@ def _per_second(calls: list[dict[str, Any]], start: float, end: float) -> float:
     return len([call for call in calls if start < call["end_s"] <= end]) / (end - start)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_a_call_longer_than_the_grace_is_cut_and_made_again_by_the_next_owner(
     settings: SettingsFactory, tmp_path: Path, ordering: str

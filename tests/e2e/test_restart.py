@@ -52,7 +52,7 @@ def _inside_a_transaction(set_up: Stage) -> Worker:
 @pytest.mark.parametrize(
     ("moment", "grace_s"),
     [
-        pytest.param(_between_transactions, 0, id="crash-between-transactions"),
+        pytest.param(_between_transactions, 0, id="crash-between-transactions", marks=pytest.mark.soak),
         pytest.param(_inside_a_transaction, 0, id="crash-inside-a-transaction"),
         pytest.param(_between_transactions, 20, id="clean", marks=pytest.mark.soak),
     ],

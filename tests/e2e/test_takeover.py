@@ -21,7 +21,8 @@ VISIBLE_WITHIN_S = 20
 # 200 keys are called at once where each has a lane of its own: the load is to last as long as with 12 lanes.
 @pytest.mark.faults
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("ordering", "latency_ms"), [("partition", 20), pytest.param("key", 330, marks=pytest.mark.soak)])
+@pytest.mark.soak  # the chaos run shows it too
+@pytest.mark.parametrize(("ordering", "latency_ms"), [("partition", 20), ("key", 330)])
 def test_every_request_is_answered_once_and_in_order_while_workers_come_crash_and_go(
     settings: SettingsFactory, tmp_path: Path, ordering: str, latency_ms: float
 ) -> None:

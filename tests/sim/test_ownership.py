@@ -26,6 +26,8 @@ from tests.sim.world import HANDOVER_SLACK_S, World, run
 
 SEEDS = range(4)
 PROTOCOLS = ("consumer", "cooperative", "eager")
+# Half a minute of a core each: `make soak` plays the others.
+SLOW_PROTOCOLS = ("consumer", *(pytest.param(name, marks=pytest.mark.soak) for name in PROTOCOLS[1:]))
 SLOW = Manners(fails=0.0, slow=1.0, latency_s=0.5, slow_s=3.0)
 HANGING = Manners(fails=0.0, slow=0.0, hangs=1.0)
 STORM = tuple(Fault(1 + 0.7 * n, "join" if n < 3 else "terminate", n % 3 + 10 * (n % 2), 1) for n in range(20))
@@ -73,7 +75,7 @@ class Ear:
         return []
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", SLOW_PROTOCOLS)
 def test_calls_that_were_cut_leave_no_slot_behind(protocol: str) -> None:
     """Again and again some of fifty partitions are taken away with their calls in hand: at the end no worker counts a call too many.
 
@@ -131,7 +133,7 @@ class Slowly:
         return found
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", SLOW_PROTOCOLS)
 def test_records_of_an_assignment_that_ended_in_their_batch_are_read_again(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One call returns records of a partition that went, and perhaps came back, inside that call: none of them is handed over."""
     stale: Counter[str] = Counter()
