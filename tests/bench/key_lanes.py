@@ -1,11 +1,12 @@
-"""What a lane for each key is worth, in figures: `python -m tests.bench.key_lanes [SCALE] [many|hot|past ...]`.
+"""What a lane for each key is worth, in figures: `python -m tests.bench.key_lanes [SCALE] [many|hot|past|deep ...]`.
 
     many   10,000 keys, 5,000 calls of 5 s in flight in one process: share of the ideal rate (1,000 calls a second), and memory per call
            in flight, per parked key and per idle key
     hot    one key has half of all requests, and calls of 30 s: how long the others wait, with and without it
     past   300,000 requests of other keys past a key that is paused all the while, across a kill
+    deep   memory of a worker that works for three minutes at the head of two million queued requests, one key of ten thousand paused
 
-SCALE divides the times and numbers of `many` and `hot` (1: as said above; 10: to see that it runs). On two cores broker, callee and driver
+SCALE divides the times and numbers of all but `past` (1: as said above; 10: to see that it runs). On two cores broker, callee and driver
 share them with the worker: use a machine that does nothing else. The broker is the one of DISPATCHER_KAFKA__BOOTSTRAP_SERVERS, if set.
 """
 
@@ -30,6 +31,7 @@ from confluent_kafka import TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.local_broker import ladder
+from dispatcher.core import control
 from dispatcher.settings import Settings
 from tests.bench.__main__ import _await_ready as await_ready
 from tests.e2e.backlog import Counting, counting, write
@@ -38,12 +40,13 @@ from tests.waiting import eventually
 PARTITIONS = 12
 KEYS, INFLIGHT, CALL_S, ROUNDS = 10_000, 5_000, 5.0, 6
 HOT_CALL_S, OTHERS_PER_S, OTHERS_S, OTHER_KEYS, OTHER_MS = 30.0, 50, 60.0, 500, 20
+DEEP, DEEP_S = 2_000_000, 180.0
 PAST = "tests/e2e/test_long_pause.py::test_others_flow_past_a_key_that_is_paused_all_the_while[300000]"
 
 
 def main() -> None:
     """Run what is asked for, or all, and print a line of figures for each."""
-    names = [name for name in sys.argv[1:] if not name.isdigit()] or ["many", "hot", "past"]
+    names = [name for name in sys.argv[1:] if not name.isdigit()] or ["many", "hot", "past", "deep"]
     scale = float(next((name for name in sys.argv[1:] if name.isdigit()), "1"))
     with tempfile.TemporaryDirectory(prefix="dispatcher-bench-") as name:
         broker = ladder(Path(name))
@@ -120,6 +123,23 @@ class Bench:
         out = subprocess.run(command, capture_output=True, text=True, check=False)
         lines = [line for line in out.stdout.splitlines() if "key" in line or "called again" in line]
         return {"passed": out.returncode == 0, "figures": lines}
+
+    def deep(self) -> dict[str, Any]:
+        """A backlog of two million: megabytes of memory while it is worked on, every fifth second."""
+        count, seconds = round(DEEP / self._scale), DEEP_S / self._scale
+        with self._worker({}) as (settings, worker):
+            producer = clients.producer(settings)
+            command = control.Command("bench", control.key_target(b"doc:0"), control.PAUSED, "", "bench")
+            held = control.message(command, settings.topics.control)
+            producer.produce(held.topic, held.value, held.key)
+            assert producer.flush(30) == 0
+            write(settings, ((f"doc:{n % KEYS}", f"/x?ms={OTHER_MS}") for n in range(count)), upstream="callee")
+            done, sizes, rest = self._callee.figures()["answered"], list[int](), Event()
+            for _ in range(round(seconds / 5)):
+                rest.wait(5)
+                sizes.append(worker.memory_info().rss >> 20)
+            answered = self._callee.figures()["answered"] - done
+            return {"rss_mb": sizes, "answered": answered, "per_s": round(answered / seconds), "left": sum(self._open(settings))}
 
     def _parked(self, names: list[str]) -> float:
         """Bytes of memory for a key that waits, with nothing of it but its place in the parked topic."""
