@@ -37,7 +37,13 @@ Coordinated = Literal["group", "transaction"]
 _STATE = {"group": "__consumer_offsets", "transaction": "__transaction_state"}
 
 # Three Java machines beside workers on two cores: a small heap that one thread collects, and no second compiler.
-JAVA_OPTIONS = ("-Xms64m", "-Xmx256m", "-XX:-UseG1GC", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# Their logs tell when which member of a group came, went or was missed: workers' logs alone do not say why a partition is nobody's.
+JAVA_OPTIONS = (
+    *("-Xms64m", "-Xmx256m", "-XX:-UseG1GC", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSX",
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.coordinator.group=info",
+)
 
 PROPERTIES = {
     "default.replication.factor": str(COPIES),

@@ -68,10 +68,12 @@ def played(plan: Plan, folder: Path, say: Callable[[str], None]) -> Iterator[Sce
         scenery = Scenery(plan, {label: _group(held, label, folder, nodes, over, plan.seed) for label in GROUPS})
         say("workers are ready: the load begins")
         try:
-            _play(scenery, nodes, over, say)
+            _play(scenery, nodes, over, folder, say)
             yield scenery
         finally:
             over.set()
+            for node in nodes.numbers:
+                _keep_log(nodes, node, folder)
 
 
 def _group(held: ExitStack, label: str, folder: Path, nodes: Cluster, over: Event, seed: int) -> Group:
@@ -85,14 +87,14 @@ def _group(held: ExitStack, label: str, folder: Path, nodes: Cluster, over: Even
     return Group(label, crew, made.replies())
 
 
-def _play(scenery: Scenery, nodes: Cluster, over: Event, say: Callable[[str], None]) -> None:
+def _play(scenery: Scenery, nodes: Cluster, over: Event, folder: Path, say: Callable[[str], None]) -> None:
     plan, began = scenery.plan, time.monotonic()
     for label, group in scenery.groups.items():
         chance = random.Random(f"{plan.seed}/load {label}")
         group.load = Load(group.crew.stage.settings, label, chance, PER_S[label], lambda: scenery.mood)
     with ThreadPoolExecutor(len(GROUPS) + 2) as players:
         tracks = [players.submit(group.crew.play, plan.of(label), began) for label, group in scenery.groups.items()]
-        tracks.append(players.submit(_play_cluster, scenery, nodes, began, over))
+        tracks.append(players.submit(_play_cluster, scenery, nodes, began, over, folder))
         tracks.append(players.submit(_play_upstream, scenery, began, over))
         try:
             eventually(lambda: _turn(scenery, tracks, began, say), plan.load_s + 10 * WHOLE_S, "the plan has been played")
@@ -145,7 +147,7 @@ def _is_done(group: Group) -> bool:
     return committed == ends
 
 
-def _play_cluster(scenery: Scenery, nodes: Cluster, began: float, over: Event) -> None:
+def _play_cluster(scenery: Scenery, nodes: Cluster, began: float, over: Event, folder: Path) -> None:
     """Harm brokers and the ways to them, one after another: the next one only when all copies are whole again."""
     chance = random.Random(f"{scenery.plan.seed}/delays")
     for fault in scenery.plan.of(CLUSTER):
@@ -166,9 +168,20 @@ def _play_cluster(scenery: Scenery, nodes: Cluster, began: float, over: Event) -
         over.wait(fault.lasts_s)
         for way in nodes.ways:
             way.heal()
-        nodes.start(node) if fault.kind in {"kill broker", "stop broker"} else nodes.thaw(node)
+        if fault.kind in {"kill broker", "stop broker"}:
+            _keep_log(nodes, node, folder)
+            nodes.start(node)
+        nodes.thaw(node)
         eventually(nodes.is_whole, WHOLE_S, f"the cluster is whole after {fault}")
         scenery.troubles.append(Trouble(fault.kind, since, time.time(), is_of_ways=fault.kind.endswith("way")))
+
+
+def _keep_log(nodes: Cluster, node: int, folder: Path) -> None:
+    """Put aside what a node has logged: its next start begins another log."""
+    place = folder / "brokers"
+    place.mkdir(exist_ok=True)
+    with (place / f"node{node}.log").open("a") as kept:
+        kept.write(nodes.log(node))
 
 
 def _harm_ways(nodes: Cluster, fault: Fault, node: int, delay_s: float) -> None:
