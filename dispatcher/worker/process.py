@@ -214,8 +214,7 @@ class Worker:
         self.restorer = Restorer(
             settings, topic_id, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
         )
-        self._admin = clients.admin(settings, logger=kafka_logger())
-        self._membership = Membership(self._admin, worker.group)
+        self._membership = Membership(settings, logger=kafka_logger())
         self._observer = observer
         self._tick = self._clock.now().mono
         self._signals = 0
@@ -276,7 +275,8 @@ class Worker:
     async def watch_topic(self, settings: Settings) -> None:
         """End the worker once its request topic is not the one that it began with."""
         name = self._requests.name
-        watch = TopicWatch(self._requests, lambda: admin.facts(self._admin, [name], TOPIC_LOOK_S).get(name))
+        cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
+        watch = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
         try:
             while watch.fault is None:
                 await self._look_due(settings.worker.topic_check_s)

@@ -70,7 +70,7 @@ def test_what_the_clients_say_while_nothing_is_published_does_not_pile_up(name: 
     assert made.limits() is None
 
     def waiting() -> list[int]:
-        clients: tuple[Any, ...] = (made._producer, made._admin)
+        clients: tuple[Any, ...] = (made._producer, made._cluster and made._cluster.client)
         return [len(client) for client in clients]
 
     eventually(lambda: all(waiting()), what="both have something to say")

@@ -9,7 +9,6 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.membership import Membership
 from tests.e2e.mirror import mirror
 from tests.e2e.stage import Worker, header, stage, value
@@ -58,7 +57,7 @@ def test_a_worker_without_a_partition_is_ready_once_the_group_has_it(settings: S
         standby = set_up.worker().ready()
         assert [{0}, set()] == [owner.live(), standby.live()]
         assert 2 == set_up.members()
-        assert not Membership(clients.admin(set_up.settings), set_up.settings.worker.group).holds("nobody")
+        assert not Membership(set_up.settings).holds("nobody")
 
 
 def _metrics(worker: Worker) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

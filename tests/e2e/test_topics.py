@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import Difference, facts
+from dispatcher.adapters.kafka.admin import Difference, connect, facts_of
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
@@ -61,7 +61,7 @@ def test_init_creates_what_check_wants(settings: SettingsFactory, prefix: str) -
     assert report.started == {0: 0, 1: 0, 2: 0, 3: 0}
     assert check_topics(made) == []
     assert positions(made) == dict.fromkeys(range(4), (0, None))
-    found = facts(clients.admin(made), [*report.created, f"{prefix}.none"], 10)
+    found = facts_of(connect(made, 10), [*report.created, f"{prefix}.none"])
     assert {name.removeprefix(f"{prefix}."): (f.partitions, f.max_message_bytes) for name, f in found.items()} == {
         "requests": (4, MIB),
         "replies": (4, 8 * MIB),

@@ -246,7 +246,8 @@ class HeldStartsNothing:
     """Whoever has read that a key or a partition is held starts no call of it, retries included, until it has read that it may.
 
     And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
-    resumed it since. `repeats_allowed`: at least once, where several epochs have called it, it is not known which of them it halted.
+    resumed it since. `repeats_allowed`: at least once, where several epochs have called it, it is not known which of them it halted; nor
+    where one has called it and another, which did not know of that, has let it expire.
 
     >>> judge = HeldStartsNothing()
     >>> calls = [CallStarted(call, 0, 5, 1, worker, key="a") for call, worker in enumerate("vw")]
@@ -272,6 +273,7 @@ class HeldStartsNothing:
         self._repeats_allowed = repeats_allowed
         self._held: set[tuple[str, str]] = set()  # (worker, target)
         self._keys: dict[str, list[CallStarted | Released | Halted]] = defaultdict(list)  # what happened to a key, in order
+        self._early: set[tuple[int, int]] = set()  # what was ended before its turn
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -286,6 +288,8 @@ class HeldStartsNothing:
                 self._start(event)
             case Halted(key=key):
                 self._keys[key].append(event)
+            case ReplyVisible(partition, offset, skipped=True):
+                self._early.add((partition, offset))
             case Crashed(worker):
                 self._held = {held for held in self._held if held[0] != worker}
             case _:
@@ -297,9 +301,12 @@ class HeldStartsNothing:
             f"offset {offset} of partition {halt.partition} was called although offset {halt.offset} had halted key {key}"
             for key, happened in sorted(self._keys.items())
             for at, halt in enumerate(happened)
-            if isinstance(halt, Halted) and not (self._repeats_allowed and _is_repeated(happened, halt.offset))
+            if isinstance(halt, Halted) and not (self._repeats_allowed and self._is_doubtful(happened, halt))
             for offset in _behind(happened, at, halt.offset)
         ]
+
+    def _is_doubtful(self, happened: list[CallStarted | Released | Halted], halt: Halted) -> bool:
+        return _is_repeated(happened, halt.offset) or (halt.partition, halt.offset) in self._early
 
     def _start(self, event: CallStarted) -> None:
         self._keys[event.key].append(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation  # as below
 from confluent_kafka.admin._config import ConfigResource  # `admin` shows it, but not to a strict type checker
+from confluent_kafka.admin._topic import TopicDescription  # as above
 from confluent_kafka.cimpl import NewTopic
 
 from dispatcher.adapters.kafka import clients
@@ -30,6 +32,8 @@ _Answer = TypeVar("_Answer")
 _POLL_S = 0.05
 _POLL_MAX_S = 1.0
 _ATTEMPT_S = 3.0
+# Without any answer for so long, and that is less than one attempt, who is asked may be dead or stand still.
+SILENCE_S = 2.5
 _SETTLING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -69,15 +73,17 @@ class Difference:
 
 @dataclass(slots=True)
 class Cluster:
-    """A connection that has answered once. A question ends about `timeout_s` later, as an answer or as a sentence.
+    """A connection for questions. Each ends about `timeout_s` later, as an answer or as a sentence.
 
-    `renew` makes another client, in place of one that holds on to a leader of before.
+    `renew` makes another client, in place of one that holds on to a broker of before: to a leader, or to whoever told it last which brokers
+    there are. Where that one is dead or stands still, librdkafka 2.16 asks nobody else by itself.
     """
 
     client: AdminClient
     complaints: Complaints
     timeout_s: float
     renew: Callable[[], AdminClient] | None = None
+    _silent_since: float | None = None
 
     def settled(self, question: Callable[[float], Future[_Answer]], doing: str) -> _Answer:
         """Wait for an answer about something that may be new: ask again, each time for at most some seconds, while the cluster settles.
@@ -94,18 +100,31 @@ class Cluster:
         end = time.monotonic() + self.timeout_s
         pause_s = _POLL_S
         while True:
-            attempt_s = max(0.1, min(_ATTEMPT_S, end - time.monotonic()))
+            began = time.monotonic()
+            attempt_s = max(0.1, min(_ATTEMPT_S, end - began))
             try:
-                return question(attempt_s)
+                answer = question(attempt_s)
             except (KafkaException, FutureTimeout) as failure:
                 error = error_of(failure)
                 silent = error is None or error.code() == KafkaError._TIMED_OUT
-                if not (silent or settling(error)) or time.monotonic() >= end:
-                    raise self.fault(failure, doing) from None
-            if error is not None and error.code() in MOVED and self.renew is not None:
-                self.client = self.renew()
+                fault = None if (silent or settling(error)) and time.monotonic() < end else self.fault(failure, doing)
+                self._silent_since = (self._silent_since or began) if silent else None
+                self._renew_what_holds_on(error)
+                if fault is not None:
+                    raise fault from None
+            else:
+                self._silent_since = None
+                return answer
             self.client.poll(pause_s)
             pause_s = min(2 * pause_s, _POLL_MAX_S)
+
+    def _renew_what_holds_on(self, error: KafkaError | None) -> None:
+        """Take another client where this one may be wrong for good: it says so itself, or nothing came for long."""
+        is_silent = self._silent_since is not None and time.monotonic() - self._silent_since >= SILENCE_S
+        if self.renew is not None and (is_silent or (error is not None and error.code() in MOVED)):
+            self.client.poll(0)  # why it is silent may wait in the error callback
+            self.client = self.renew()
+            self._silent_since = None
 
     def fault(self, failure: BaseException, doing: str) -> DispatcherError:
         """Say why `doing` failed; the reason may still wait in the error callback, which `poll` runs."""
@@ -118,46 +137,53 @@ def settling(error: KafkaError | None) -> bool:
     return error is not None and error.code() in _SETTLING
 
 
-def connect(settings: Settings, timeout_s: float) -> Cluster:
-    """Reach the cluster within `timeout_s` seconds, or raise BrokerError that says why not."""
+def untried(settings: Settings, timeout_s: float, *, logger: logging.Logger = clients.LOG) -> Cluster:
+    """Make a connection without a word to anybody yet."""
     complaints = Complaints(settings)
 
     def made() -> AdminClient:
-        return clients.admin(settings, on_error=complaints.heard)
+        return clients.admin(settings, on_error=complaints.heard, logger=logger)
 
-    client = made()
+    return Cluster(made(), complaints, timeout_s, made)
+
+
+def connect(settings: Settings, timeout_s: float) -> Cluster:
+    """Reach the cluster within `timeout_s` seconds, or raise BrokerError that says why not."""
+    cluster = untried(settings, timeout_s)
     try:
-        contact(lambda slice_s: client.list_topics(timeout=slice_s), timeout_s)
+        contact(lambda slice_s: cluster.client.list_topics(timeout=slice_s), timeout_s)
     except KafkaException as failure:
-        client.poll(0)  # the reason waits in the error callback
-        raise complaints.fault(failure, "connecting") from None
-    return Cluster(client, complaints, timeout_s, made)
-
-
-def facts(client: AdminClient, names: Iterable[str], timeout_s: float) -> dict[str, TopicFacts]:
-    """Describe the topics that exist among `names`; what does not exist is not in the answer. BrokerError when Kafka does not answer."""
-    return facts_of(Cluster(client, Complaints(), timeout_s), names)
+        raise cluster.fault(failure, "connecting") from None
+    return cluster
 
 
 def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
-    """Do what `facts` does, with better reasons when it fails."""
-    found: dict[str, TopicFacts] = {}
-    topics = TopicCollection(list(names))
-    asked = cluster.client.describe_topics(topics, include_authorized_operations=True, request_timeout=cluster.timeout_s)
-    for name, future in asked.items():
+    """Describe the topics that exist among `names`; what does not exist is not in the answer. BrokerError when Kafka does not answer."""
+    wanted = list(names)
+    described = cluster.insisted(lambda attempt_s: _described(cluster.client, wanted, attempt_s), f"describing {', '.join(wanted)}")
+    return {name: _facts(cluster, name, topic) for name, topic in described.items()}
+
+
+def _described(client: AdminClient, names: list[str], attempt_s: float) -> dict[str, TopicDescription]:
+    """Ask once. Raises KafkaException."""
+    asked = client.describe_topics(TopicCollection(names), include_authorized_operations=True, request_timeout=attempt_s)
+    found: dict[str, TopicDescription] = {}
+    for name, answer in asked.items():
         try:
-            topic = future.result(timeout=cluster.timeout_s + 1)
-        except (KafkaException, FutureTimeout) as failure:
+            found[name] = answer.result(timeout=attempt_s + 1)
+        except KafkaException as failure:
             error = error_of(failure)
-            if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                continue
-            raise cluster.fault(failure, f"describing topic {name}") from None
-        halves = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
-        limit = int(configuration(cluster, name)["max.message.bytes"])
-        allowed = topic.authorized_operations
-        is_writable = not allowed or AclOperation.WRITE in allowed
-        found[name] = TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit, is_writable)
+            if error is None or error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
     return found
+
+
+def _facts(cluster: Cluster, name: str, topic: TopicDescription) -> TopicFacts:
+    halves = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
+    limit = int(configuration(cluster, name)["max.message.bytes"])
+    allowed = topic.authorized_operations
+    is_writable = not allowed or AclOperation.WRITE in allowed
+    return TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit, is_writable)
 
 
 def configuration(cluster: Cluster, name: str) -> dict[str, str]:

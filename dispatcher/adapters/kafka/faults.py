@@ -35,9 +35,7 @@ MOVED = frozenset(
 )
 # Who keeps a group's positions, or a transaction, is another broker than this client thinks, or not ready. librdkafka says so too of one
 # that it cannot reach.
-_COORDINATION = frozenset(
-    {KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR}
-)
+_COORDINATION = frozenset({KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR})
 # Another producer of the same transactional id, or the broker's sweep, has ended this one.
 FENCED = frozenset({KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED})
 _AUTHENTICATION = frozenset(

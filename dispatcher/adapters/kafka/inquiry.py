@@ -16,7 +16,7 @@ from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo  # `admin` 
 from confluent_kafka.admin._topic import TopicDescription
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import settling
+from dispatcher.adapters.kafka.admin import SILENCE_S, settling
 from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.adapters.kafka.loop import tell
@@ -57,7 +57,7 @@ class Inquiry:
     """One connection for questions, opened at the first. Belongs to the event loop that asks.
 
     A question ends within about `timeout_s`: with its answer, `ConfigError` for a topic or a partition that does not exist, or
-    `BrokerError`. A client that holds on to a leader of before is replaced; whoever still waits for its answers gets them.
+    `BrokerError`. A client that holds on to a broker of before is replaced; whoever still waits for its answers gets them.
     """
 
     def __init__(self, settings: Settings, timeout_s: float = TIMEOUT_S) -> None:
@@ -112,6 +112,7 @@ class Inquiry:
     async def _attempt(self, ask: Ask[Key, Answer], take: Callable[[Answer], Result], attempt_s: float) -> _Found[Key, Result]:
         """Ask once; `take` makes a result of an answer, or raises KafkaException where it is none."""
         loop = asyncio.get_running_loop()
+        began = loop.time()
         found: _Found[Key, Result] = _Found()
         with self._asked() as client:
             for key, future in ask(client, attempt_s).items():
@@ -119,9 +120,15 @@ class Inquiry:
                     found.answers[key] = take(await _landed(future, loop))
                 except KafkaException as failure:
                     found.failed = found.failed or (key, failure)
-                    if _code(failure) in MOVED and self._line is not None and self._line.client is client:
-                        self._line = None
+                    if _code(failure) in MOVED or (_code(failure) in _SILENT and loop.time() - began >= SILENCE_S):
+                        self._replace(client)
         return found
+
+    def _replace(self, client: AdminClient) -> None:
+        """Have the next question asked by another client: this one holds on to a broker that leads no more, is dead or stands still."""
+        client.poll(0)  # why it is silent may wait in the error callback
+        if self._line is not None and self._line.client is client:
+            self._line = None
 
     @contextmanager
     def _asked(self) -> Iterator[AdminClient]:

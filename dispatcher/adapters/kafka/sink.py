@@ -16,9 +16,9 @@ from typing import Literal
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as ClientMessage
-from confluent_kafka.admin import AdminClient
 
 from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import FENCED, is_fatal
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.record import Message
@@ -122,7 +122,7 @@ class Sink:
         self._logger = logger
         self._id = transactional_id
         self._limits = dict(limits)
-        self._admin: AdminClient | None = None
+        self._cluster: Cluster | None = None
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
@@ -202,12 +202,11 @@ class Sink:
 
         The next `open` makes a producer whose batches fit.
         """
-        if self._admin is None:
-            self._admin = clients.admin(self._settings, logger=self._logger)
+        self._cluster = self._cluster or admin.untried(self._settings, STEP_S, logger=self._logger)
         topics = self._settings.topics
         written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
         try:
-            found = admin.facts(self._admin, written, STEP_S)
+            found = admin.facts_of(self._cluster, written)
         except BrokerError:
             return None
         self._limits = {name: fact.max_message_bytes for name, fact in found.items() if fact.is_writable}
@@ -246,7 +245,7 @@ class Sink:
 
         They keep it until somebody does: with Kafka away librdkafka 2.16 grew by 18 KiB a second, 1.5 GB a day.
         """
-        for client in (self._producer, self._admin, self._outsider):
+        for client in (self._producer, self._cluster and self._cluster.client, self._outsider):
             if client is not None:
                 client.poll(0)
 
