@@ -275,9 +275,9 @@ class Worker:
     async def watch_topic(self, settings: Settings) -> None:
         """End the worker once its request topic is not the one that it began with."""
         name = self._requests.name
-        cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
-        watch = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
         try:
+            cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
+            watch = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
             while watch.fault is None:
                 await self._look_due(settings.worker.topic_check_s)
                 # Not in the loop's own pool: the process would wait for an answer when it ends.

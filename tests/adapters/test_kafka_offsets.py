@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 
+from dispatcher.adapters.kafka import admin as admin_module
 from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka import inquiry as inquiry_module
 from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.inquiry import Inquiry
@@ -131,6 +133,16 @@ async def test_what_a_client_remembers_of_an_old_leader_is_asked_anew(code: int,
     await inquiry.close()
 
 
+async def test_a_client_without_an_answer_for_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds on to a broker that is dead or stands still, and asks nobody else by itself: silence is all that is heard of it."""
+    monkeypatch.setattr(inquiry_module, "SILENCE_S", 0)
+    left = given(monkeypatch, Admin(stuck=NO_ANSWER), Admin(stuck=Err(KafkaError._TRANSPORT)), Admin(7))
+    inquiry = Inquiry(SETTINGS, 60)
+    assert {PLACE: 7} == await inquiry.ends([PLACE])
+    assert [] == left
+    await inquiry.close()
+
+
 async def test_a_client_that_others_still_ask_is_kept_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that goes takes its answers with it: it goes after the last of them."""
     old = Admin(stuck=Err(KafkaError.FENCED_LEADER_EPOCH))
@@ -187,6 +199,19 @@ def test_the_edges_of_a_log_are_asked_of_a_new_client(code: int) -> None:
     old: Any = Admin(stuck=Err(code))
     new: Any = Admin(7)
     assert {1: 7} == log_edges(Cluster(old, Complaints(SETTINGS), 60, lambda: new), "replies", [1], "latest")
+
+
+def test_who_asks_without_an_answer_for_long_asks_by_another_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question may be too short to call the client silent; then it is kept."""
+    old: Any = Admin(stuck=NO_ANSWER)
+    new: Any = Admin(7)
+    cluster = Cluster(old, Complaints(SETTINGS), 0.1, lambda: new)
+    with pytest.raises(BrokerError, match="cannot reach Kafka"):
+        log_edges(cluster, "replies", [1], "latest")
+    assert cluster.client is old
+    monkeypatch.setattr(admin_module, "SILENCE_S", 0)
+    cluster.timeout_s = 60
+    assert {1: 7} == log_edges(cluster, "replies", [1], "latest")
 
 
 def test_a_reader_takes_no_negative_edge(monkeypatch: pytest.MonkeyPatch) -> None:

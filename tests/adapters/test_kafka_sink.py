@@ -70,7 +70,7 @@ def test_what_the_clients_say_while_nothing_is_published_does_not_pile_up(name: 
     assert made.limits() is None
 
     def waiting() -> list[int]:
-        clients: tuple[Any, ...] = (made._producer, made._cluster and made._cluster.client)
+        clients: tuple[Any, ...] = (made._producer, made._questions and made._questions.client)
         return [len(client) for client in clients]
 
     eventually(lambda: all(waiting()), what="both have something to say")
@@ -100,7 +100,7 @@ def test_a_topic_that_is_gone_is_named_once(monkeypatch: pytest.MonkeyPatch, cap
     """What failed says only that some topic is missing; whoever has to mend it needs its name, and not every second."""
     topics = NOBODY.topics
     there = {topics.replies, topics.parked, topics.control}
-    monkeypatch.setattr(admin, "facts", lambda *_: {name: TopicFacts(name, bytes(16), 1, 1_000_000) for name in there})
+    monkeypatch.setattr(admin, "facts_of", lambda *_: {name: TopicFacts(name, bytes(16), 1, 1_000_000) for name in there})
     made = Sink(NOBODY, None, {})
     for _ in range(3):
         assert there == (made.limits() or {}).keys()

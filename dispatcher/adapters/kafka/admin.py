@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -179,7 +179,8 @@ def _described(client: AdminClient, names: list[str], attempt_s: float) -> dict[
 
 
 def _facts(cluster: Cluster, name: str, topic: TopicDescription) -> TopicFacts:
-    halves = topic.topic_id.get_most_significant_bits(), topic.topic_id.get_least_significant_bits()
+    topic_id: Any = topic.topic_id  # their stub does not tell what it can do
+    halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
     limit = int(configuration(cluster, name)["max.message.bytes"])
     allowed = topic.authorized_operations
     is_writable = not allowed or AclOperation.WRITE in allowed

@@ -122,7 +122,7 @@ class Sink:
         self._logger = logger
         self._id = transactional_id
         self._limits = dict(limits)
-        self._cluster: Cluster | None = None
+        self._questions: Cluster | None = None
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
         self._undelivered: list[Undelivered] = []
@@ -202,11 +202,11 @@ class Sink:
 
         The next `open` makes a producer whose batches fit.
         """
-        self._cluster = self._cluster or admin.untried(self._settings, STEP_S, logger=self._logger)
+        self._questions = self._questions or admin.untried(self._settings, STEP_S, logger=self._logger)
         topics = self._settings.topics
         written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
         try:
-            found = admin.facts_of(self._cluster, written)
+            found = admin.facts_of(self._questions, written)
         except BrokerError:
             return None
         self._limits = {name: fact.max_message_bytes for name, fact in found.items() if fact.is_writable}
@@ -245,7 +245,8 @@ class Sink:
 
         They keep it until somebody does: with Kafka away librdkafka 2.16 grew by 18 KiB a second, 1.5 GB a day.
         """
-        for client in (self._producer, self._cluster and self._cluster.client, self._outsider):
+        asking = None if self._questions is None else self._questions.client
+        for client in (self._producer, asking, self._outsider):
             if client is not None:
                 client.poll(0)
 
