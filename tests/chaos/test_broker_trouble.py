@@ -161,7 +161,7 @@ def test_what_kafka_refuses_to_write_is_written_later(
         try:
             nodes.kill(2)
             let_pass(PATIENCE_S + LONG_S, "it was refused for long")
-            print({event["error_type"] for event in running.events("publish_failed")}, f"{_longest_wait(set_up):.1f} s without the end of a call")
+            print(_failures(running), f"{_longest_wait(set_up):.1f} s without the end of a call")
             assert running.get("/livez").is_success
             nodes.mend()
         finally:
@@ -183,7 +183,7 @@ def test_a_transaction_that_kafka_ended_is_made_again_without_a_call(nodes: Clus
         _assert_well(set_up, replies, names, frozen)
         assert PARTITIONS == len(epochs_of(frozen))
         assert len(names) == set_up.witness()["calls"]
-        assert {event["error_type"] for event in frozen.events("publish_failed")}
+        assert _failures(frozen)
 
 
 def test_an_heir_gets_on_though_the_coordinator_died_with_the_worker(nodes: Cluster, settings: SettingsFactory, tmp_path: Path) -> None:
@@ -250,6 +250,11 @@ def _transactional_id(set_up: Stage, worker: Worker) -> str:
 def _read(replies: Replies) -> list[tuple[Any, float]]:
     replies.read()
     return replies.timed()
+
+
+def _failures(worker: Worker) -> set[str]:
+    """Name what publications failed with."""
+    return {event["error_type"] for event in worker.events("publish_failed")}
 
 
 def _longest_wait(set_up: Stage) -> float:

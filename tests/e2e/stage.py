@@ -245,7 +245,8 @@ class Stage:
 
     def _config(self, broker: str | None, worker: Mapping[str, Any]) -> str:
         settings = self.settings.model_dump(mode="json", exclude_defaults=True)
-        settings["kafka"]["bootstrap_servers"] = broker or settings["kafka"]["bootstrap_servers"]
+        properties = {name: value.get_secret_value() for name, value in self.settings.kafka.properties.items()}
+        settings["kafka"] = properties | {"bootstrap_servers": broker or settings["kafka"]["bootstrap_servers"]}
         settings["worker"] = {**settings.get("worker", {}), **worker}
         return _toml(settings)
 
