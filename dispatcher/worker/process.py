@@ -32,6 +32,7 @@ from dispatcher.core.request import Decoder
 from dispatcher.core.room import room_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
+from dispatcher.worker.attendance import Attendance
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.health import HealthServer
@@ -58,6 +59,8 @@ PUBLISHER_END_S = 6.0
 LEAVE_S = 20.0
 # How long a session lasts where the broker does not say it (Kafka's default), and how long its end may take to be noticed.
 SESSION_S, SESSION_END_S = 45.0, 10.0
+# How often the group is asked what we have: one small question. Several must agree that we have missed something.
+ATTEND_S = 2.0
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
 FILES_BESIDE = 256
 
@@ -167,12 +170,15 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
         publishing=settings.worker.publishing,
         http_port=worker.health.port,
     )
-    watching = asyncio.create_task(worker.watch_topic(settings))
+    watching = [asyncio.create_task(worker.watch_topic(settings))]
+    if surroundings.protocol == "consumer":
+        watching.append(asyncio.create_task(worker.attend()))
     reporter = worker.report(settings)
     try:
         await worker.ended()
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         reporter.close()
         worker.close()
     logger().info("stopped")
@@ -197,11 +203,12 @@ class Worker:
         self.engine = Engine(
             decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random, room
         )
+        self._source = self._made_source(settings, surroundings)
         self.poller = Poller(
             worker,
             requests.topic_id,
             requests.partitions,
-            self._made_source(settings, surroundings),
+            self._source,
             self.engine,
             self._post,
             self._to_poller,
@@ -285,6 +292,17 @@ class Worker:
             self._end(watch.fault)
         except Exception as error:  # noqa: BLE001 - nobody awaits this task: a bug in it must be heard
             self._bug(error, "topic watch")
+
+    async def attend(self) -> None:
+        """See that the group and our client agree on what is ours, and join anew where they do not."""
+        given = partial(self._membership.given, topic=self._requests.name)
+        attendance = Attendance(lambda: self._source.held, given, self._source.rejoin, logger())
+        try:
+            while not self.poller.is_ending:
+                await asyncio.sleep(ATTEND_S)
+                await self._thread("attendance", attendance.look)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._bug(error, "attendance")
 
     async def _look_due(self, within_s: float) -> None:
         """Wait for the next look; soon where a position is beyond the end, as that of a topic that was made anew most often is."""

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from dispatcher.adapters.kafka import seat as seats
 from dispatcher.adapters.kafka import source as sources
@@ -92,6 +92,74 @@ def test_a_seat_that_a_dead_one_holds_is_asked_for_again(monkeypatch: pytest.Mon
     assert time.monotonic() >= until
     assert len(made) > 2
     source.close()
+
+
+def test_a_seat_that_was_ours_is_waited_for_anew() -> None:
+    """A member that was missed for a moment is refused its own name until the session that it had is over: nobody else has it."""
+    seat = Seat("7", "consumer", consumer, patience_s=0, leaves=True)
+    refused = KafkaError(UNRELEASED)
+    with pytest.raises(BrokerError):
+        eventually(lambda: not seat.is_awaited(refused, is_taken=False))
+    later = Seat("7", "consumer", consumer, patience_s=60, leaves=True)
+    assert later.is_awaited(refused, is_taken=False)
+    later._until = 0.0
+    later.taken()
+    assert later.is_awaited(refused, is_taken=False)
+
+
+class Rejoining:
+    """A consumer that has partitions until it is told to leave."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.callbacks: dict[str, Any] = {}
+
+    def subscribe(self, topics: list[str], **callbacks: Any) -> None:
+        self.asked.append(topics)
+        self.callbacks = callbacks
+
+    def unsubscribe(self) -> None:
+        self.asked.append("unsubscribe")
+
+    def memberid(self) -> str:
+        return "m"
+
+    def poll(self, _: float) -> None: ...
+    def incremental_assign(self, _: list[Any]) -> None: ...
+    def incremental_unassign(self, _: list[Any]) -> None: ...
+
+
+class Taking(Duties):
+    """Takes what comes, and gives back what is taken away."""
+
+    source: Source
+
+    def on_assigned(self, partitions: list[int]) -> None:
+        self.source.assign(dict.fromkeys(partitions, 0))
+
+    def on_revoked(self, partitions: list[int]) -> None:
+        self.source.unassign(partitions)
+
+
+def test_a_client_that_missed_something_leaves_and_joins_again() -> None:
+    """It gives back what it has before; where it has heard of something since it was found, it stays."""
+    client: Any = Rejoining()
+    source, duties = Source(client, "requests", incremental=True), Taking()
+    duties.source = source
+    source.subscribe(duties)
+    client.callbacks["on_assign"](client, [TopicPartition("requests", 0)])
+    assert source.held is not None
+    assert frozenset({0}) == source.held.partitions
+    source.rejoin(source.held.changes - 1)
+    source.poll(0)
+    assert [["requests"]] == client.asked
+    source.rejoin(source.held.changes)
+    source.poll(0)
+    assert [["requests"], "unsubscribe"] == client.asked
+    assert source.held is None
+    client.callbacks["on_revoke"](client, [TopicPartition("requests", 0)])
+    source.poll(0)
+    assert [["requests"], "unsubscribe", ["requests"]] == client.asked
 
 
 class Leaving:

@@ -120,8 +120,15 @@ def _kill_two(nodes: Cluster) -> None:
         nodes.kill(number)
 
 
-@pytest.mark.parametrize("worker", [{}, IN_KEYS, AT_LEAST_ONCE], ids=["strict", "key", "at_least_once"])
-@pytest.mark.parametrize("harm", [_freeze_all, _kill_two], ids=["frozen", "two_killed"])
+@pytest.mark.parametrize(
+    ("harm", "worker"),
+    [
+        pytest.param(_freeze_all, {}, id="frozen-strict"),
+        pytest.param(_freeze_all, IN_KEYS, id="frozen-key"),
+        pytest.param(_freeze_all, AT_LEAST_ONCE, id="frozen-at_least_once"),
+        pytest.param(_kill_two, {}, id="two_killed-strict"),
+    ],
+)
 def test_a_cluster_that_is_away_is_waited_for(
     nodes: Cluster, settings: SettingsFactory, tmp_path: Path, harm: Callable[[Cluster], None], worker: dict[str, Any]
 ) -> None:
@@ -144,8 +151,16 @@ def test_a_cluster_that_is_away_is_waited_for(
         assert REQUESTS > len(late), "it called whatever it held"
 
 
-@pytest.mark.parametrize("worker", [{}, IN_KEYS, AT_LEAST_ONCE], ids=["strict", "key", "at_least_once"])
-@pytest.mark.parametrize("topic", ["replies", "__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize(
+    ("topic", "worker"),
+    [
+        pytest.param("replies", {}, id="replies-strict"),
+        pytest.param("replies", IN_KEYS, id="replies-key"),
+        pytest.param("__consumer_offsets", {}, id="offsets-strict"),
+        pytest.param("__consumer_offsets", AT_LEAST_ONCE, id="offsets-at_least_once"),
+        pytest.param("__transaction_state", {}, id="transactions-strict"),
+    ],
+)
 def test_what_kafka_refuses_to_write_is_written_later(
     nodes: Cluster, settings: SettingsFactory, tmp_path: Path, topic: str, worker: dict[str, Any]
 ) -> None:

@@ -1,13 +1,16 @@
-"""Whether the workers' group knows a member, asked of the broker."""
+"""What the workers' group knows of a member, asked of the broker."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._group import MemberAssignment, MemberDescription  # `admin` shows them, but not to a strict type checker
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.settings import Settings
@@ -16,8 +19,25 @@ from dispatcher.settings import Settings
 ANSWER_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a client has, as the group told it; `changes` counts how often the group has told it something."""
+
+    member_id: str
+    changes: int
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a group says of a member: the partitions that it takes it to have, and those that it is to have in the end."""
+
+    has: frozenset[int]
+    wanted: frozenset[int]
+
+
 class Membership:
-    """For members that hold no partition: a KIP-848 client is not told that it has joined, and has given its id to itself."""
+    """Asked from any thread. A KIP-848 client is not told that it has joined, and has given its id to itself."""
 
     def __init__(self, settings: Settings, *, logger: logging.Logger = clients.LOG) -> None:
         self._asking = partial(clients.admin, settings, logger=logger)
@@ -25,14 +45,29 @@ class Membership:
         self._group = settings.worker.group
 
     def holds(self, member_id: str) -> bool:
-        """Whether the group has this member now; no where Kafka does not answer. May be asked from any thread."""
+        """Whether the group has this member now; no where Kafka does not answer."""
+        return any(member.member_id == member_id for member in self._members() or ())
+
+    def given(self, member_id: str, topic: str) -> Given | None:
+        """What the group says of this member; None where it does not know it, it is no KIP-848 group, or Kafka does not answer."""
+        for member in self._members() or ():
+            if member.member_id == member_id and member.target_assignment is not None:
+                return Given(_numbers(member.assignment, topic), _numbers(member.target_assignment, topic))
+        return None
+
+    def _members(self) -> Sequence[MemberDescription] | None:
         client = self._client = self._client or self._asking()
         try:
             answer = client.describe_consumer_groups([self._group], request_timeout=ANSWER_S)[self._group].result(ANSWER_S)
         except (KafkaException, FutureTimeout):
             # It may hold on to a broker that is dead or stands still: another one is asked the next time.
             self._client = None
-            return False
+            return None
         finally:
             client.poll(0)
-        return any(member.member_id == member_id for member in answer.members or ())
+        members: Sequence[MemberDescription] | None = answer.members
+        return members
+
+
+def _numbers(assignment: MemberAssignment, topic: str) -> frozenset[int]:
+    return frozenset(part.partition for part in assignment.topic_partitions if part.topic == topic)

@@ -66,6 +66,10 @@ class Seat:
         hint = "give every worker its own worker.slot, or leave it out"
         raise BrokerError(f"another worker has the slot {self.slot!r}", hint) from None
 
+    def taken(self) -> None:
+        """It is ours: whoever holds it the next time is waited for anew."""
+        self._until = None
+
     def vacate(self, consumer: Consumer, want: Callable[[list[str]], None]) -> None:
         """Give the partitions away before `consumer` is closed. `want` subscribes, with the callbacks that are to answer for it.
 

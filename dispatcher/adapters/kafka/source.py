@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 
 from dispatcher.adapters.kafka.clients import LOG
 from dispatcher.adapters.kafka.faults import is_fatal
+from dispatcher.adapters.kafka.membership import Held
 from dispatcher.adapters.kafka.offsets import watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.seat import AGAIN_S, Seat
@@ -83,6 +84,11 @@ class Source:
         self._sits_again_at: float | None = None  # monotonic seconds; where the seat was not free
         self._is_broken = False  # the client has failed for good
         self._duties: Duties | None = None
+        # For whoever compares it with what the group says, in another thread; None while a change is under way, or none is told.
+        self.held: Held | None = None
+        self._changes = 0
+        self._stale: int | None = None  # what the group had told when it was found that something has been missed since
+        self._is_rejoining = False
         # Where partitions were assigned, and which came or went during the poll in hand.
         self._starts: dict[int, int | None] = {}
         self._touched: set[int] = set()
@@ -97,12 +103,34 @@ class Source:
 
     def _want(self, topics: list[str]) -> None:
         self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._told()
+
+    def rejoin(self, changes: int) -> None:
+        """Have the group told that we leave, and join anew, unless there were other changes than so many. For any thread."""
+        self._stale = changes
+
+    def _rejoin(self) -> None:
+        """Leave, which is answered by a revocation of all; `poll` joins again when that is done."""
+        if self._stale == self._changes:
+            self.held, self._is_rejoining = None, True
+            self._consumer.unsubscribe()
+        self._stale = None
+
+    def _told(self) -> None:
+        """What was told is done."""
+        self._changes += 1
+        self.held = Held(self.member_id(), self._changes, frozenset(self._starts))
 
     def poll(self, timeout_s: float) -> Batch:
         """Wait up to `timeout_s` for a first record, then take what is already there. Raises BrokerError where going on is senseless."""
         if self._sits_again_at is not None:
             self._sit_again(self._sits_again_at, timeout_s)
             return Batch()
+        if self._stale is not None:
+            self._rejoin()
+        if self._is_rejoining and not self._starts:
+            self._is_rejoining = False
+            self._want([self._topic])
         for partition, position in list(self._unsought.items()):
             del self._unsought[partition]
             self.seek(partition, position)
@@ -296,15 +324,23 @@ class Source:
 
     def _assigned(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
+        self.held = None
         self._touched.update(part.partition for part in parts)
         self._duties.on_assigned([part.partition for part in parts])
+        if self._seat is not None:
+            self._seat.taken()
+        self._told()
 
     def _revoked(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
+        self.held = None
         self._touched.update(part.partition for part in parts)
         self._duties.on_revoked([part.partition for part in parts])
+        self._told()
 
     def _lost(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
+        self.held = None
         self._touched.update(part.partition for part in parts)
         self._duties.on_lost([part.partition for part in parts])
+        self._told()
