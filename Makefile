@@ -96,8 +96,10 @@ e2e: install-dev ## the tests on a real broker: minutes
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "broker and not soak" $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: install-dev ## variants of the tests on a real broker that `make test` leaves out
+soak: install-dev ## variants that `make test` leaves out, and all tests with workers in the other group protocols: an hour
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol cooperative $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol eager $(PYTEST_ARGS)
 
 .PHONY: faults
 faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants

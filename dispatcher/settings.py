@@ -155,13 +155,14 @@ class WorkerSettings(Section):
 
     group: Annotated[str, Field(min_length=1, max_length=200)] = "dispatcher"
     # Stable name of this worker: the transactional.id is group + slot, so that a restart settles what its predecessor left open. One that
-    # is given is also its name in the group (static membership); the default one never comes back, so Kafka does not hear it.
+    # is given is also its name in the group (static membership) wherever that helps: see `adapters/kafka/seat.py`. The default one never
+    # comes back.
     slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     ordering: Literal["partition", "key"] = "partition"
     publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
     protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
     # What an orderly end does with the partitions of a worker that has a slot: the others get them at once, or they are kept for a restart
-    # in its place, until its session times out.
+    # in its place, until its session times out; a worker that crashed may then not be back before that.
     on_stop: Literal["leave", "keep"] = "leave"
     # Open calls of this process at once, and of one of its partitions (lanes per key; a strict partition has one).
     inflight_max: Count = 1000
@@ -206,7 +207,7 @@ class WorkerSettings(Section):
 
     @property
     def instance_id(self) -> str | None:
-        """Its name in the group (`group.instance.id`); None where no slot was given."""
+        """The name that it may have in the group (`group.instance.id`); None where no slot was given."""
         return self.slot if "slot" in self.model_fields_set else None
 
     @model_validator(mode="after")

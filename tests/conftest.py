@@ -9,15 +9,31 @@ import pytest
 
 from dispatcher.adapters.local_broker import GivenBroker, LocalBroker, ladder
 from tests.brokers import tied
-from tests.topics import SettingsFactory
+from tests.topics import GROUPS, GroupProtocol, SettingsFactory
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--protocol`: the whole of the broker tests under another group protocol than the one that workers find out by themselves."""
+    parser.addoption("--protocol", choices=GROUPS, default="auto", help="how the workers' groups are run, where a test does not say it")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand the protocol to those who make settings."""
+    GroupProtocol.name = config.getoption("--protocol")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the broker, before `-m` chooses: a test that asks for it cannot forget to say so."""
+    """Mark what needs the broker, before `-m` chooses: a test that asks for it cannot forget to say so.
+
+    And what depends on how the group is run: all that sets a stage with workers, unless it chooses the protocol itself.
+    """
     for item in items:
         if {"kafka", "settings", "door"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.broker)
+        sets_a_stage = {"stage", "judged_stage"} & set(vars(item.module)) if isinstance(item, pytest.Function) else None
+        if sets_a_stage and "protocol" not in getattr(getattr(item, "callspec", None), "params", {}):
+            item.add_marker(pytest.mark.group)
 
 
 @pytest.fixture(scope="session")

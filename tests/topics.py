@@ -12,6 +12,14 @@ from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.settings import Settings
 
+GROUPS = ("auto", "consumer", "cooperative", "eager")
+
+
+class GroupProtocol:
+    """How this test run's workers run their group, where a test does not say it itself: pytest's `--protocol`."""
+
+    name = "auto"
+
 
 class SettingsFactory:
     """Makes settings whose topics and group carry one test's prefix, creates the topics, and deletes them at the end.
@@ -30,7 +38,9 @@ class SettingsFactory:
         given: dict[str, Any] = dict(sections)
         given["kafka"] = {"bootstrap_servers": self.bootstrap} | given.get("kafka", {})
         given["topics"] = {"prefix": self.prefix, "partitions": partitions, "replication_factor": self.copies} | given.get("topics", {})
-        given["worker"] = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0} | given.get("worker", {})
+        given["worker"] = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0, "protocol": GroupProtocol.name} | given.get(
+            "worker", {}
+        )
         settings = Settings.model_validate(given)
         self._made.append(settings)
         if init:

@@ -101,6 +101,7 @@ class AtLeastOnce:
                 return
             self._steps.observer.publish_failed("produce", undelivered[0].name)
             if any(failure.kind == "fatal" for failure in undelivered):
+                self._steps.renew(undelivered[0].name)
                 self.open()
             missed = {failure.index for failure in undelivered}
             failed = sorted({outcome_index(todo, index) for index in missed})

@@ -84,7 +84,7 @@ class ExactlyOnce:
             except Failed as failed:
                 self._steps.observer.publish_failed("open", failed.name)
                 stop_if_senseless(failed)
-                self._count_fence(failed)
+                self._count(failed)
                 self._steps.back_off()
             else:
                 return
@@ -112,12 +112,12 @@ class ExactlyOnce:
             except Failed as failed:
                 pending = self._recover(failed, pending, snapshot)
             else:
-                self._steps.ease()
                 self._done(pending)
                 return
 
     def _done(self, published: list[Ready]) -> None:
         """They are published, and committed."""
+        self._steps.ease()
         self._frontier.acknowledge(published)
         self._acknowledge(placed(published, self._sink.take_places()))
 
@@ -143,7 +143,7 @@ class ExactlyOnce:
         self._steps.observer.publish_failed("transaction", failed.name)
         stop_if_senseless(failed)
         if failed.then == "reopen":
-            self._count_fence(failed)
+            self._count(failed)
             return self._reconcile(pending)
         if failed.stale_group:
             left = self._abort(pending)
@@ -176,11 +176,14 @@ class ExactlyOnce:
         except Failed as failed:
             self._steps.observer.publish_failed("abort", failed.name)
             stop_if_senseless(failed)
-            self._count_fence(failed)
+            self._count(failed)
             return self._reconcile(pending)
         return pending
 
-    def _count_fence(self, failed: Failed) -> None:
+    def _count(self, failed: Failed) -> None:
+        """Before another producer is made. BrokerError where that mends nothing: another worker has our name, or it fails all the time."""
+        if not failed.fenced:
+            self._steps.renew(failed.name)
         now = self._steps.clock.now().mono
         self._early_fences = [then for then in self._early_fences if now - then < EARLY_FENCES_S]
         if failed.fenced and now - self._began < self._settings.worker.transaction_timeout_s / 2:

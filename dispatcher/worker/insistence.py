@@ -13,6 +13,8 @@ from dispatcher.worker.letters import Snapshot
 
 # Between tries against a broker that is away or busy: doubled from the first to the last.
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 1.0
+# A client that failed for good is made anew. So often, over so long, without anything going through: making another one mends nothing.
+RENEWALS_MAX, RENEWALS_S = 10, 60.0
 
 
 class Observer(Protocol):
@@ -39,6 +41,8 @@ class Insistence:
         self.tick_at = clock.now().mono
         self.is_abandoned = False
         self._pause_s = PAUSE_FIRST_S
+        self._renewals = 0
+        self._renewed_first = 0.0
 
     def tick(self) -> None:
         """Show that this thread lives. Raises Abandoned."""
@@ -80,9 +84,25 @@ class Insistence:
         self.clock.pause(self._pause_s)
         self._pause_s = min(PAUSE_MAX_S, self._pause_s * 2)
 
+    def renew(self, name: str) -> None:
+        """A client failed for good, with the error `name`, and another one is about to be made; each time a little later.
+
+        Raises BrokerError where that goes on: a worker that calls and can publish nothing must not look alive.
+        """
+        now = self.clock.now().mono
+        self._renewals += 1
+        if self._renewals == 1:
+            self._renewed_first = now
+            return
+        if self._renewals > RENEWALS_MAX and now - self._renewed_first > RENEWALS_S:
+            hint = "see the log above; started again it goes on where it stood"
+            raise BrokerError(f"Kafka's client fails for good again and again, and nothing is published: {name}", hint)
+        self.back_off()
+
     def ease(self) -> None:
         """Something went through: begin with short pauses again."""
         self._pause_s = PAUSE_FIRST_S
+        self._renewals = 0
 
 
 def stop_if_senseless(failed: Failed) -> None:

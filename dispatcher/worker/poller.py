@@ -89,7 +89,7 @@ class _Joining:
 
 
 class Poller:
-    """Runs in its own thread (`run`). `snapshot`, `tick`, `is_ready`, `unconfirmed`, `leaving_since`: read by others, written here."""
+    """Runs in its own thread (`run`). `snapshot`, `tick`, `is_ready`, `member_id`, `unconfirmed`, `leaving_since`: others read them."""
 
     def __init__(
         self,
@@ -133,7 +133,8 @@ class Poller:
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
         self.is_ready = False
-        # Our member id, as long as no partition shows that the group knows it.
+        # Our member id, and the same as long as no partition shows that the group knows it.
+        self.member_id = ""
         self.unconfirmed: str | None = ""
         self.leaving_since: float | None = None
 
@@ -425,7 +426,7 @@ class Poller:
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""
         self.snapshot = Snapshot(self.snapshot.version + 1, self._source.group(), frozenset(self._live.values()))
-        member_id = self._source.member_id()
+        self.member_id = member_id = self._source.member_id()
         self.is_ready = bool(member_id) and not self._joining and not self._stopping
         # A member without partitions hears nothing of its group: whether it belongs there has to be asked.
         self.unconfirmed = None if self._live or self._joining else member_id

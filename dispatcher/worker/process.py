@@ -8,7 +8,7 @@ import random
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.gap import Cause
+from dispatcher.core.lane_board import CLIENT_PREFIX
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import room_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
@@ -37,6 +38,7 @@ from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.health import HealthServer
 from dispatcher.worker.letters import Command, PublisherEnded, Stop
+from dispatcher.worker.namesakes import Namesakes
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
@@ -57,8 +59,9 @@ TOPIC_LOOK_S = 5.0
 PUBLISHER_END_S = 6.0
 # An honest leave is one request (10 s socket timeout); librdkafka's may hang in a rebalance (librdkafka issues 4527, 4792).
 LEAVE_S = 20.0
-# How long a session lasts where the broker does not say it (Kafka's default), and how long its end may take to be noticed.
-SESSION_S, SESSION_END_S = 45.0, 10.0
+# How long a session lasts where the broker does not say it (Kafka's default). One begins anew where another broker takes the group over;
+# and its end takes some time to be noticed.
+SESSION_S, SESSIONS, SESSION_END_S = 45.0, 2, 10.0
 # How often the group is asked what we have: one small question. Several must agree that we have missed something.
 ATTEND_S = 2.0
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
@@ -170,7 +173,7 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
         publishing=settings.worker.publishing,
         http_port=worker.health.port,
     )
-    watching = [asyncio.create_task(worker.watch_topic(settings))]
+    watching = [asyncio.create_task(worker.watch(settings))]
     if surroundings.protocol == "consumer":
         watching.append(asyncio.create_task(worker.attend()))
     reporter = worker.report(settings)
@@ -184,12 +187,22 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
     logger().info("stopped")
 
 
+def member_name(settings: Settings, protocol: GroupProtocol) -> str | None:
+    """The name that a worker has in its group, so that no other has it; None where it is a member like any other.
+
+    Under KIP-848 one brings something only to those who stop to come back; and whoever has one cannot leave the group.
+    """
+    worker = settings.worker
+    return worker.instance_id if protocol != "consumer" or worker.on_stop == "keep" else None
+
+
 class Worker:
     """The assembly. Everything is handed to its one owner here; nothing is shared afterwards but letters and read-only numbers."""
 
     def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine) -> None:
         worker, requests = settings.worker, surroundings.requests
         self._requests = requests
+        self._protocol = surroundings.protocol
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         metrics = Metrics(worker.ordering, worker.publishing)
@@ -239,13 +252,10 @@ class Worker:
 
     def _made_source(self, settings: Settings, surroundings: Surroundings) -> Source:
         worker, protocol = settings.worker, surroundings.protocol
-        made = partial(
-            clients.consumer, settings, group=worker.group, protocol=protocol, instance=worker.instance_id, logger=kafka_logger()
-        )
-        seat = None
-        if worker.instance_id is not None:
-            patience_s = (surroundings.session_s or SESSION_S) + SESSION_END_S
-            seat = Seat(worker.instance_id, protocol, made, patience_s, leaves=worker.on_stop == "leave")
+        name = member_name(settings, protocol)
+        made = partial(clients.consumer, settings, group=worker.group, protocol=protocol, instance=name, logger=kafka_logger())
+        patience_s = SESSIONS * (surroundings.session_s or SESSION_S) + SESSION_END_S
+        seat = None if name is None else Seat(name, made, patience_s, leaves=worker.on_stop == "leave")
         return Source(made(), settings.topics.requests, incremental=protocol != "eager", seat=seat)
 
     def _made_publisher(self, settings: Settings, surroundings: Surroundings, observer: WorkerObserver) -> Publisher:
@@ -279,19 +289,30 @@ class Worker:
             logger().warning("aborted", hint="what was in hand is repeated by the next owner")
             _exit(130)
 
-    async def watch_topic(self, settings: Settings) -> None:
-        """End the worker once its request topic is not the one that it began with."""
+    async def watch(self, settings: Settings) -> None:
+        """End the worker once its request topic is not the one that it began with, or another worker has its name."""
         name = self._requests.name
+        cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
+        topic = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
+        watches = [self._watch("topic watch", topic, partial(self._look_due, settings.worker.topic_check_s))]
+        # Where the group does not know its members by name; and calls each of them something of its own.
+        if member_name(settings, self._protocol) is None and "client.id" not in settings.kafka.properties:
+            slot = settings.worker.slot
+            names = Namesakes(slot, partial(self._membership.of, CLIENT_PREFIX + slot), lambda: self.poller.member_id, self._clock)
+            watches.append(self._watch("name watch", names, lambda: asyncio.sleep(names.again_in_s)))
+        await asyncio.gather(*watches)
+
+    async def _watch(self, name: str, watch: TopicWatch | Namesakes, due: Callable[[], Awaitable[None]]) -> None:
+        """Look each time it is due, until something is wrong."""
         try:
-            cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
-            watch = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
             while watch.fault is None:
-                await self._look_due(settings.worker.topic_check_s)
+                await due()
                 # Not in the loop's own pool: the process would wait for an answer when it ends.
-                await self._thread("topic watch", watch.look)
-            self._end(watch.fault)
+                await self._thread(name, watch.look)
+            if not self._signals:
+                self._end(watch.fault)
         except Exception as error:  # noqa: BLE001 - nobody awaits this task: a bug in it must be heard
-            self._bug(error, "topic watch")
+            self._bug(error, name)
 
     async def attend(self) -> None:
         """See that the group and our client agree on what is ours, and join anew where they do not."""

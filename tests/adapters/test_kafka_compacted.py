@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
-from dispatcher.adapters.kafka import compacted
+from dispatcher.adapters.kafka import clients, compacted
 from dispatcher.adapters.kafka.compacted import CompactedReader, Ended
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
+from tests.broken_client import break_for_good
 from tests.waiting import eventually
 
 NOBODY = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1", "properties": {"reconnect.backoff.ms": "1"}}})
@@ -58,3 +60,52 @@ def test_what_idle_clients_say_does_not_pile_up(reader: CompactedReader) -> None
     reader._cluster = None
     reader._complaints.forget()
     eventually(lambda: reader.news(0) or reader._complaints.are_there, what="the one that reads is heard, too")
+
+
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Consumer]:
+    """Collect the consumers that are made."""
+    made: list[Consumer] = []
+    make = clients.consumer
+
+    def keep(*arguments: Any, **keywords: Any) -> Consumer:
+        made.append(make(*arguments, **keywords))
+        return made[-1]
+
+    monkeypatch.setattr(clients, "consumer", keep)
+    return made
+
+
+def test_a_reading_whose_client_fails_for_good_is_told_and_the_next_one_has_another(
+    reader: CompactedReader, consumers: list[Consumer]
+) -> None:
+    """Told once, by a message that names a partition which is not read: who overhears it waits for ever."""
+    for number in range(2):
+        reading = reader.read("t", {7: (0, 1)})
+        assert next(reading) is None
+        break_for_good(consumers[-1])
+        with pytest.raises(BrokerAway):
+            list(reading)
+        assert number + 1 == len(consumers)
+
+
+def test_an_idle_client_that_fails_for_good_is_not_read_with(reader: CompactedReader, consumers: list[Consumer]) -> None:
+    """It would bring nothing, and never say so again."""
+    reading = reader.read("t", {7: (0, 1)})
+    assert next(reading) is None
+    reading.close()
+    break_for_good(consumers[0])
+    eventually(lambda: reader.news(0) or not reader._idle)
+    assert next(reader.read("t", {7: (0, 1)})) is None
+    assert 2 == len(consumers)
+
+
+def test_news_go_on_with_another_client(reader: CompactedReader, consumers: list[Consumer]) -> None:
+    """From where the first one was, once it has been told that it failed."""
+    reader.follow("t", 5)
+    break_for_good(consumers[0])
+    with pytest.raises(BrokerAway):
+        eventually(lambda: reader.news(0.1))
+    assert 2 == len(consumers)
+    assert ("t", 5) == reader._followed
+    assert [("t", 0, 5)] == [(part.topic, part.partition, part.offset) for part in consumers[1].assignment()]

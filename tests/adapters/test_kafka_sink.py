@@ -8,6 +8,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from dispatcher.adapters.kafka import admin, clients, sink
 from dispatcher.adapters.kafka.admin import TopicFacts
@@ -15,6 +16,7 @@ from dispatcher.adapters.kafka.sink import HUNG_MAX, Failed, Sink
 from dispatcher.core.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
+from tests.broken_client import break_for_good
 from tests.waiting import eventually
 
 NOBODY = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1", "properties": {"reconnect.backoff.ms": "1"}}})
@@ -109,3 +111,20 @@ def test_a_topic_that_is_gone_is_named_once(monkeypatch: pytest.MonkeyPatch, cap
     there.remove(topics.dead_letters)
     made.limits()
     assert [topics.dead_letters in record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [True, True]
+
+
+def test_nothing_is_committed_without_what_a_broken_client_refused() -> None:
+    """It refuses messages because it has failed for good, and would commit the transaction all the same: positions without outcomes."""
+    broker = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
+    nodes = broker.list_topics(timeout=10).brokers.values()
+    settings = Settings.model_validate({"kafka": {"bootstrap_servers": ",".join(f"{node.host}:{node.port}" for node in nodes)}})
+    made = Sink(settings, "name", {})
+    made.open()
+    made.begin()
+    break_for_good(made._open)
+    made.produce([Message(settings.topics.replies, 0, b"k", b"v", ())])
+    assert ["fatal"] == [failure.kind for failure in made.undelivered]
+    with pytest.raises(Failed) as caught:
+        made.commit()
+    assert "reopen" == caught.value.then
+    made.close()

@@ -165,23 +165,30 @@ class Stage:
         upstreams = {"sample": sample} | sections.pop("upstreams", {})
         self.settings = factory(upstreams=upstreams, **sections)
 
-    def worker(self, *, fault: tuple[str, int] | None = None, counted: bool = False, broker: str | None = None, **settings: Any) -> Worker:
+    def worker(
+        self,
+        *,
+        fault: tuple[str, int] | None = None,
+        counted: bool = False,
+        program: tuple[str, ...] = (),
+        broker: str | None = None,
+        **settings: Any,
+    ) -> Worker:
         """Start a worker; `settings` are for its [worker] table, `fault` kills it at a point of its nth transaction.
 
-        One that is `counted` tells how much its consumer has received (events `received`).
-
-        `broker` is an address to use in place of the stage's.
+        One that is `counted` tells how much its consumer has received (events `received`). `program` is a module and its arguments before
+        the configuration, in place of the product; `broker` an address in place of the stage's.
         """
         self._workers += 1
         name = f"worker{self._workers}"
         config = self.folder / f"{name}.json.toml"
         config.write_text(self._config(broker, {"slot": f"{self.settings.topics.prefix}-{name}", "http_port": 0} | settings))
-        program = ["-m", "dispatcher", "--config", str(config), "worker"]
         if fault is not None:
-            program = ["-m", "tests.e2e.faulty", fault[0], str(fault[1]), str(config)]
+            program = ("tests.e2e.faulty", fault[0], str(fault[1]))
         elif counted:
-            program = ["-m", "tests.e2e.counted", str(config)]
-        worker = Worker(name, program, self.folder)
+            program = ("tests.e2e.counted",)
+        arguments = [*program, str(config)] if program else ["dispatcher", "--config", str(config), "worker"]
+        worker = Worker(name, ["-m", *arguments], self.folder)
         self._children.append(worker)
         return worker
 

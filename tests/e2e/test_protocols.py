@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,25 +16,29 @@ from tests.e2e.stage import assert_all_is_well, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
+# Members that have names are those of most other tests.
+CORE = ("cooperative", "partition", "nameless")
+
 
 def _cases() -> list[object]:
-    cases = [(protocol, ordering) for ordering in ("partition", "key") for protocol in ("cooperative", "consumer", "eager")]
-    return [pytest.param(*case, marks=() if case == ("cooperative", "partition") else pytest.mark.soak) for case in cases]
+    cases = product(("cooperative", "consumer", "eager"), ("partition", "key"), ("nameless", "named"))
+    return [pytest.param(*case, marks=() if case == CORE else pytest.mark.soak) for case in cases]
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("protocol", "ordering"), _cases())
-def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str) -> None:
+@pytest.mark.parametrize(("protocol", "ordering", "members"), _cases())
+def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str, members: str) -> None:
     """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash.
 
     With a lane for each key some wait and are parked, one is halted, one held.
     """
     latency_ms, worker = (400, keyed.WORKER) if ordering == "key" else (40, {})
+    slot: dict[str, Any] = {"slot": None} if members == "nameless" else {}
     with stage(settings, tmp_path, latency_ms=latency_ms, partitions=6, worker={"protocol": protocol} | worker) as set_up:
         replies, operator = set_up.replies(), Operator(set_up)
         names = operator.hold() + set_up.submit([f"doc:{n % 60}" for n in range(400)])
-        leaving = set_up.worker().ready()
-        doomed, last = set_up.worker(), set_up.worker()
+        leaving = set_up.worker(**slot).ready()
+        doomed, last = set_up.worker(**slot), set_up.worker(**slot)
         eventually(lambda: doomed.live() and last.live(), what="all have partitions")
         names += set_up.submit([f"doc:{n % 60}" for n in range(900)], prefix="second")
         replies.await_count(len(replies.read()) + 30)

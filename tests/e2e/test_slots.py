@@ -49,109 +49,94 @@ def _moves(worker: Worker) -> int:
     return sum(len(worker.events(event)) for event in ("assigned", "revoked", "lost", "handed_over"))
 
 
+LEAVE, KEEP = {"on_stop": "leave"}, {"on_stop": "keep"}
+
+
 @pytest.mark.parametrize(
-    ("protocol", "publishing"),
+    ("protocol", "worker"),
     [
-        ("consumer", "exactly_once"),
-        ("cooperative", "exactly_once"),
-        pytest.param("eager", "exactly_once", marks=pytest.mark.soak),
-        pytest.param("consumer", "at_least_once", marks=pytest.mark.soak),
-        pytest.param("cooperative", "at_least_once", marks=pytest.mark.soak),
+        ("consumer", LEAVE),
+        ("cooperative", LEAVE),
+        pytest.param("eager", LEAVE, marks=pytest.mark.soak),
+        pytest.param("consumer", KEEP, marks=pytest.mark.soak),
+        pytest.param("consumer", {"publishing": "at_least_once"}, marks=pytest.mark.soak),
+        pytest.param("cooperative", {"publishing": "at_least_once"}, marks=pytest.mark.soak),
     ],
 )
-def test_of_two_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path: Path, protocol: str, publishing: str) -> None:
-    """It says who has the slot, exits with 3, and is not ready until then; the other one answers everything once.
+def test_of_two_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path: Path, protocol: str, worker: dict[str, str]) -> None:
+    """It says what is wrong, exits with 3, and is not ready from then on; the other one answers everything once.
 
-    KIP-848 refuses the newer one for as long as the session of the older lasts; a classic group gives it the place.
+    A classic group gives the newer one the place. Under KIP-848 the older one looks, or their producers fence each other; where it keeps
+    its place, the newer one is refused until it gives up, and never ready.
     """
-    with stage(settings, tmp_path, latency_ms=5, partitions=2, worker={"publishing": publishing}) as set_up:
+    with stage(settings, tmp_path, latency_ms=5, partitions=2, worker=worker | {"protocol": protocol}) as set_up:
         replies = set_up.replies()
         names = set_up.submit([f"doc:{n}" for n in range(100)])
-        first = set_up.worker(slot="same", protocol=protocol).ready()
+        first = set_up.worker(slot="same").ready()
         replies.await_count(10)
-        second = set_up.worker(slot="same", protocol=protocol)
-        ended, other = (second, first) if protocol == "consumer" else (first, second)
+        second = set_up.worker(slot="same")
         names += set_up.submit([f"doc:{n}" for n in range(100)], prefix="second")
-        answers = _health_until_the_end(ended)
+        answers = _health_until_one_ends(first, second)
+        ended, other = (second, first) if second.popen.poll() is not None else (first, second)
         words = _words(ended)
         assert "another worker has the slot 'same'" in words
         assert "its own worker.slot" in words
-        assert [event for event in ended.events("kafka_client") if "nstance" in event["message"]], "the log says why"
-        assert ended is first or httpx.codes.OK not in answers, "one that has no place is not ready"
+        if worker == KEEP:
+            assert ended is second
+            assert httpx.codes.OK not in answers
+        elif protocol != "consumer":
+            assert ended is first
+            assert [event for event in ended.events("kafka_client") if "nstance" in event["message"]], "the log says why"
         replies.await_count(len(names))
-        assert_all_is_well(set_up, names, replies.records, duplicates=publishing == "at_least_once")
+        assert_all_is_well(set_up, names, replies.records, duplicates="publishing" in worker)
         assert httpx.codes.OK == other.ready().get("/readyz").status_code
         other.signal(signal.SIGTERM)
         assert 0 == other.wait()
 
 
-def _health_until_the_end(worker: Worker) -> set[int]:
-    """Ask whether it is ready, again and again until it has ended; give what it answered."""
+def test_of_two_idle_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Nothing is published, so that no producer meets the other's: the one that was there before looks, and goes."""
+    with stage(settings, tmp_path, partitions=2, worker={"protocol": "consumer"}) as set_up:
+        first, second = set_up.worker(slot="same").ready(), set_up.worker(slot="same").ready()
+        assert "another worker has the slot 'same'" in _words(first)
+        replies, names = set_up.replies(), set_up.submit(["doc:1"])
+        replies.await_count(1)
+        assert_all_is_well(set_up, names, replies.records)
+        assert second.popen.poll() is None
+
+
+def _health_until_one_ends(first: Worker, second: Worker) -> set[int]:
+    """Ask the second one whether it is ready, again and again until one of the two has ended; give what it answered."""
     found: set[int] = set()
-    worker.url()
 
     def ask() -> bool:
-        if worker.popen.poll() is not None:
+        if first.popen.poll() is not None or second.popen.poll() is not None:
             return True
         with suppress(httpx.TransportError):  # It ends just now.
-            found.add(worker.get("/readyz").status_code)
+            found.add(second.get("/readyz").status_code)
         return False
 
+    second.url()
     eventually(ask, what="one of the two has ended")
     return found
 
 
-class Nameless(Process):
-    """A worker of a slot that the group is not told."""
-
-    def __init__(self, set_up: Stage, name: str) -> None:
-        config = set_up.folder / f"{name}.json.toml"
-        config.write_text(set_up._config(None, {"slot": "same", "http_port": 0}))
-        super().__init__(name, ["-m", "tests.e2e.nameless", str(config)], set_up.folder)
-
-
-@pytest.mark.soak
-def test_two_producers_of_one_slot_are_not_two_that_live(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Where the group does not tell them apart, their producers do, which fence each other: one says so and ends, the other goes on.
-
-    Told apart from an echo of their own renewals only while both have work: there is more of it than they do by then.
-    """
-    with stage(settings, tmp_path, latency_ms=10, partitions=4) as set_up:
-        replies = set_up.replies()
-        names = set_up.submit([f"doc:{n % 40}" for n in range(6000)])
-        first, second = Nameless(set_up, "first"), None
-        try:
-            replies.await_count(20)
-            second = Nameless(set_up, "second")
-            eventually(lambda: first.popen.poll() is not None or second.popen.poll() is not None, what="one of the two has ended")
-            ended, other = (first, second) if first.popen.poll() is not None else (second, first)
-            assert "another worker has the slot 'same'" in _words(ended)
-            replies.await_count(len(names))
-            assert_all_is_well(set_up, names, replies.records)
-            other.signal(signal.SIGTERM)
-            assert 0 == other.wait()
-        finally:
-            for one in (first, second):
-                if one is not None:
-                    one.close()
-
-
 @pytest.mark.soak
 @pytest.mark.faults
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_who_comes_back_after_a_crash_goes_on_as_itself(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+@pytest.mark.parametrize(("protocol", "on_stop"), [*((protocol, "leave") for protocol in PROTOCOLS), ("consumer", "keep")])
+def test_who_comes_back_after_a_crash_goes_on(settings: SettingsFactory, tmp_path: Path, protocol: str, on_stop: str) -> None:
     """The same slot, started again at once: everything is answered once, and classic groups move nothing of the other worker's.
 
-    KIP-848 gives the place back only when the session of the dead one has run out: the new one waits for it, and does not give up.
+    KIP-848 gives a place that is kept back only when the session of the dead one has run out: the new one waits for it.
     """
     with stage(settings, tmp_path, latency_ms=20, partitions=4) as set_up:
         replies = set_up.replies()
-        first, other = _pair(set_up, protocol)
+        first, other = _pair(set_up, protocol, on_stop=on_stop)
         theirs, moves = first.live(), _moves(other)
         names = set_up.submit([f"doc:{n}" for n in range(400)])
         replies.await_count(40)
         kill(first)
-        again = set_up.worker(slot="a", protocol=protocol)
+        again = set_up.worker(slot="a", protocol=protocol, on_stop=on_stop)
         replies.await_count(len(names))
         again.ready()
         if protocol != "consumer":

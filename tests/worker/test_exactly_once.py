@@ -18,7 +18,7 @@ from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, IDLE_MAX_S, ExactlyOnce
 from dispatcher.worker.frontier import Frontier
-from dispatcher.worker.insistence import Insistence
+from dispatcher.worker.insistence import RENEWALS_MAX, RENEWALS_S, Insistence
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready
 
@@ -101,6 +101,42 @@ def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> 
 def test_a_fence_now_and_then_is_nobody_else() -> None:
     """Our own renewal echoes sometimes; that is no reason to end."""
     assert 3 * EARLY_FENCES_MAX == published(Clock(), 3 * EARLY_FENCES_MAX, EARLY_FENCES_S / (EARLY_FENCES_MAX - 1))
+
+
+class Ruined(SharedName):
+    """A producer that fails for good, and each that is made in its place does too."""
+
+    def begin(self) -> None:
+        raise Failed(KafkaError(KafkaError.UNKNOWN))
+
+
+class Passing(Clock):
+    """Time that passes while it is waited."""
+
+    def pause(self, wait_s: float) -> None:
+        self.mono += wait_s
+
+
+def test_a_producer_that_fails_for_good_again_and_again_ends_its_worker() -> None:
+    """It calls, publishes nothing, and would look alive for ever; but a minute is given to what passes by itself."""
+    clock, sink = Passing(), Ruined()
+    steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
+    way = ExactlyOnce(Settings(), bytes(16), Destinations(Settings(), {}), Frontier(bytes(16)), sink, steps, lambda _: None)
+    with pytest.raises(BrokerError, match="fails for good again and again"):
+        way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
+    assert RENEWALS_S < clock.mono < 2 * RENEWALS_S
+    assert RENEWALS_MAX < sink.opened < 100 * RENEWALS_MAX
+
+
+def test_a_producer_that_fails_for_good_now_and_then_is_made_anew() -> None:
+    """What goes through in between counts."""
+    clock = Passing()
+    steps = Insistence(Snapshot, Quiet(), clock)
+    for _ in range(3 * RENEWALS_MAX):
+        clock.mono += RENEWALS_S
+        steps.renew("UNKNOWN")
+        steps.renew("UNKNOWN")
+        steps.ease()
 
 
 def test_after_a_long_rest_it_begins_with_a_new_producer() -> None:

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster
-from dispatcher.adapters.kafka.faults import RIGHTS, Complaints, error_of
+from dispatcher.adapters.kafka.faults import RIGHTS, Complaints, error_of, is_fatal
 from dispatcher.adapters.kafka.log import Stretch, no_topic
 from dispatcher.adapters.kafka.offsets import ask_edges, offset_of, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
@@ -115,7 +115,12 @@ class CompactedReader:
         if self._tail is None:
             return []
         topic, offset = self._followed
-        batch = self._tail.read(timeout_s)
+        try:
+            batch = self._tail.read(timeout_s)
+        except KafkaException as failure:
+            self._tail = None
+            self.follow(topic, offset)
+            raise self._fault(failure, topic) from None
         if batch.records:
             self._followed = topic, batch.records[-1].next_offset
             return batch.records
@@ -136,8 +141,7 @@ class CompactedReader:
 
     def _serve(self) -> None:
         """Take in what the clients that nobody reads with have to say: it would fill the memory while Kafka is away."""
-        for consumer in self._idle:
-            consumer.poll(0)
+        self._idle = [consumer for consumer in self._idle if not _has_failed(consumer.poll(0))]
         if self._cluster is not None:
             self._cluster.client.poll(0)
 
@@ -155,8 +159,10 @@ class CompactedReader:
             yield from self._items(consumer, topic, stretches)
             self._idle.append(consumer)
         except (KafkaException, DispatcherError) as failure:
-            with suppress(KafkaException):
-                consumer.close()
+            error = error_of(failure)
+            if error is None or not is_fatal(error):  # one that has failed for good would not come back from being closed
+                with suppress(KafkaException):
+                    consumer.close()
             raise self._fault(failure, topic) from None
         except GeneratorExit:
             consumer.unassign()
@@ -176,11 +182,14 @@ class CompactedReader:
                 yield None
                 continue
             quiet_since = now
+            error = message.error()
+            if _has_failed(message):
+                raise KafkaException(error)
             number = message.partition()
             stretch = None if number is None else stretches.get(number)
             if number is None or stretch is None:
                 continue
-            if (error := message.error()) is not None:
+            if error is not None:
                 _event(consumer, message, error, stretch)
             else:
                 record = record_of(message)
@@ -203,6 +212,11 @@ class CompactedReader:
         if error is not None and error.code() in _GONE:
             return _passing(no_topic(topic))
         return _passing(self._complaints.fault(failure, f"reading {topic}"))
+
+
+def _has_failed(message: Message | None) -> bool:
+    """Whether a client says that it is of no use any more. It names no topic, and partition 0 all the same."""
+    return message is not None and (error := message.error()) is not None and is_fatal(error)
 
 
 def _begin(consumer: Consumer, topic: str, stretches: Mapping[int, Stretch]) -> None:

@@ -55,6 +55,11 @@ class Membership:
                 return Given(_numbers(member.assignment, topic), _numbers(member.target_assignment, topic))
         return None
 
+    def of(self, client_id: str) -> set[str] | None:
+        """Give the ids of the members that call themselves so; None where Kafka does not answer."""
+        members = self._members()
+        return None if members is None else {str(member.member_id) for member in members if member.client_id == client_id}
+
     def _members(self) -> Sequence[MemberDescription] | None:
         client = self._client = self._client or self._asking()
         try:

@@ -7,8 +7,8 @@ classic   who comes with the name of a member that has died, or lives, gets its 
 KIP-848   as long as the session of a member lasts, another one of its name is refused (UNRELEASED_INSTANCE_ID), and librdkafka takes that
           for fatal: who comes back after a crash has to ask again, with a new client each time, until the session has run out
 
-In all of them a member that closes keeps its partitions until its session runs out, for a restart in its place. To hand them to the others
-at once it first gives them away: see `Seat.vacate`.
+In all of them a member that closes keeps its partitions until its session runs out, for a restart in its place; with KIP-848 the group
+counts as running as long. A classic one may leave instead (see `vacate`), a KIP-848 one cannot.
 """
 
 from __future__ import annotations
@@ -19,15 +19,11 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaError
 
-from dispatcher.adapters.kafka.clients import LOG, GroupProtocol
+from dispatcher.adapters.kafka.clients import LOG
 from dispatcher.errors import BrokerError
 
-# A pattern that no topic's name matches: Kafka's names have neither spaces nor slashes.
-NOTHING = "^ nothing/$"
-# Giving partitions away takes one answer of the coordinator; longer than this and it is away, or the group rebalances without an end.
+# Leaving takes no answer of anybody: longer than this and the client does not do it.
 VACATE_S = 5.0
-# The coordinator is told within milliseconds that nothing is wanted any more, and does not say that it has heard it.
-HEARD_S = 0.3
 POLL_S = 0.02
 # Between two attempts to take a place that is not free yet.
 AGAIN_S = 1.0
@@ -39,11 +35,11 @@ _HELD = {code: KafkaError(code).str() for code in (KafkaError.FENCED_INSTANCE_ID
 class Seat:
     """The place called `slot`. Owned by the poller's thread, as the consumer that takes it; `made` makes another such consumer.
 
-    `patience_s`: how long a predecessor may still hold it. `leaves`: whether the others get the partitions when its owner ends.
+    `patience_s`: how long a predecessor may still hold it. `leaves`: whether the others get the partitions when its owner ends, which only
+    classic groups allow.
     """
 
     slot: str
-    protocol: GroupProtocol
     made: Callable[[], Consumer]
     patience_s: float
     leaves: bool
@@ -70,22 +66,15 @@ class Seat:
         """It is ours: whoever holds it the next time is waited for anew."""
         self._until = None
 
-    def vacate(self, consumer: Consumer, want: Callable[[list[str]], None]) -> None:
-        """Give the partitions away before `consumer` is closed. `want` subscribes, with the callbacks that are to answer for it.
+    def vacate(self, consumer: Consumer) -> None:
+        """Leave the group, so that the others get the partitions at once: whatever its name, a classic client that unsubscribes does.
 
-        A classic client that unsubscribes leaves, whatever its name. A KIP-848 one that has a name cannot leave for good, so it stays away
-        with nothing: it asks for topics of which there are none, and its partitions go to the others with their next heartbeats.
+        It calls the duties for what is assigned. What it has left by then is its member id.
         """
-        if self.protocol == "consumer":
-            want([NOTHING])
-        else:
-            consumer.unsubscribe()
+        consumer.unsubscribe()
         end = time.monotonic() + VACATE_S
-        heard_at = None
-        while (now := time.monotonic()) < end and (heard_at is None or now < heard_at + HEARD_S):
+        while consumer.memberid() and time.monotonic() < end:
             consumer.poll(POLL_S)
-            if heard_at is None and not consumer.assignment():
-                heard_at = time.monotonic()
 
 
 def _holder(error: KafkaError) -> int | None:

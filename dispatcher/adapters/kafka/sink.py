@@ -171,7 +171,10 @@ class Sink:
         self._step(partial(self._leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commit the transaction; never without a message that a client refused because it had failed for good."""
+        if any(failure.kind == "fatal" for failure in self._undelivered):
+            # librdkafka keeps such errors and the state of the transaction apart: a commit may pass, with positions and without outcomes.
+            raise Failed(KafkaError(KafkaError._FATAL))
         self._step(partial(self._open.commit_transaction, STEP_S))
 
     def abort(self) -> None:

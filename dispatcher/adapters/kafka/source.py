@@ -99,10 +99,10 @@ class Source:
     def subscribe(self, duties: Duties) -> None:
         """Join the group."""
         self._duties = duties
-        self._want([self._topic])
+        self._join()
 
-    def _want(self, topics: list[str]) -> None:
-        self._consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+    def _join(self) -> None:
+        self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         self._told()
 
     def rejoin(self, changes: int) -> None:
@@ -130,7 +130,7 @@ class Source:
             self._rejoin()
         if self._is_rejoining and not self._starts:
             self._is_rejoining = False
-            self._want([self._topic])
+            self._join()
         for partition, position in list(self._unsought.items()):
             del self._unsought[partition]
             self.seek(partition, position)
@@ -150,7 +150,7 @@ class Source:
         assert self._seat is not None
         self._sits_again_at = None
         self._consumer, self._is_broken = self._seat.made(), False
-        self._want([self._topic])
+        self._join()
 
     def _sorted(self, messages: Iterable[Message], *, is_all: bool = True) -> Batch:
         batch = Batch(is_all=is_all)
@@ -158,6 +158,10 @@ class Source:
         for message in messages:
             error = message.error()
             partition = message.partition()
+            if error is not None and is_fatal(error):
+                # Of no partition, though it names one (0): it is told once, and must not pass for a record of an assignment that is over.
+                self._fault(error)
+                continue
             if partition in self._unsought:
                 continue
             if partition in self._touched:
@@ -319,7 +323,7 @@ class Source:
         if self._is_broken:
             return
         if self._seat is not None and self._seat.leaves:
-            self._seat.vacate(self._consumer, self._want)
+            self._seat.vacate(self._consumer)
         self._consumer.close()
 
     def _assigned(self, _: Consumer, parts: list[TopicPartition]) -> None:

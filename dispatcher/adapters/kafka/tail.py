@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.faults import Complaints
+from dispatcher.adapters.kafka.faults import Complaints, is_fatal
 from dispatcher.adapters.kafka.offsets import Place, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.core.record import Record
@@ -53,6 +53,7 @@ class Tail:
         self._complaints = Complaints(settings)
         self._consumer = clients.consumer(settings, fetch_wait_ms=FETCH_WAIT_MS, on_error=self._complaints.heard)
         self._lost: set[Place] = set()
+        self._is_broken = False
 
     def add(self, place: Place, offset: int) -> None:
         """Read a partition from `offset` on; the others go on as they are."""
@@ -64,7 +65,7 @@ class Tail:
         self._consumer.incremental_unassign([TopicPartition(*place)])
 
     def read(self, timeout_s: float) -> Batch:
-        """Wait for the next record, at most `timeout_s`, and take what is there beside it."""
+        """Wait for the next record, at most `timeout_s`, and take what is there beside it. KafkaException: it cannot be used any more."""
         batch = Batch()
         for place in list(self._lost):
             self._find(place)
@@ -75,14 +76,18 @@ class Tail:
         return batch
 
     def close(self) -> None:
-        """Let go of the connection."""
-        self._consumer.close()
+        """Let go of the connection. librdkafka 2.16 does not come back from closing a client that has failed for good."""
+        if not self._is_broken:
+            self._consumer.close()
 
     def _take(self, message: Message, batch: Batch) -> None:
         error = message.error()
         if error is None:
             batch.records.append(record_of(message))
             return
+        if is_fatal(error):
+            self._is_broken = True
+            raise KafkaException(error)
         topic, number = message.topic(), message.partition()
         if topic is None or number is None or error.code() in _PASSING:
             return

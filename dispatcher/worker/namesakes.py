@@ -1,0 +1,54 @@
+"""Looks now and then whether another worker lives under our name, where the group takes it for just another member.
+
+Two workers of one slot fence each other's producers in turn; as long as there is little to publish neither would know why. Who joined last
+stays, as in a group that knows its members by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dispatcher.errors import BrokerError
+from dispatcher.worker.clock import Clock
+
+# Between two looks: each is a small request.
+FIRST_LOOKS_S, LOOK_S = 1.0, 10.0
+# A predecessor that died is a member until its session has run out: 60 s, where brokers have their defaults, is the longest.
+PREDECESSOR_S = 75.0
+
+
+class Namesakes:
+    """`fault` is None as long as nobody else has the name. Owned by whoever calls `look`, in one thread at a time.
+
+    `members` gives the ids of the group's members of our name, None where Kafka does not answer; it may block. `own` gives our own id,
+    empty while we are no member.
+    """
+
+    def __init__(self, slot: str, members: Callable[[], set[str] | None], own: Callable[[], str], clock: Clock) -> None:
+        self.fault: BrokerError | None = None
+        self._slot = slot
+        self._members = members
+        self._own = own
+        self._clock = clock
+        self._ours: set[str] = set()
+        self._before: dict[str, float] | None = None  # who was there before us, and since when we know; monotonic seconds
+
+    @property
+    def again_in_s(self) -> float:
+        """When to look again; soon until it is known who was there before us, since whoever comes after that is another worker."""
+        return FIRST_LOOKS_S if self._before is None else LOOK_S
+
+    def look(self) -> None:
+        """Look once."""
+        own, found = self._own(), self._members()
+        self._ours.add(own)
+        if not own or found is None or own not in found or own != self._own():
+            return  # What is there may be ourselves, a moment ago.
+        others, now = found - self._ours, self._clock.now().mono
+        if self._before is None:
+            self._before = dict.fromkeys(others, now)
+        # Two that have started at once are there before each other: the same one of them goes, whoever looks.
+        at_once = {other for other in others & self._before.keys() if now - self._before[other] > PREDECESSOR_S and other > own}
+        if at_once or others - self._before.keys():
+            hint = "give every worker its own worker.slot, or leave it out"
+            self.fault = BrokerError(f"another worker has the slot {self._slot!r}", hint)
