@@ -16,7 +16,15 @@ from dispatcher.adapters.metrics import Metrics
 from tests.house import docs, source
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "OPERATING.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "schemas/README.md", "schemas/examples/README.md")
+DOCUMENTS = (
+    "README.md",
+    "OPERATING.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "schemas/README.md",
+    "schemas/examples/README.md",
+)
 Check = Callable[[str, str], list[str]]
 
 

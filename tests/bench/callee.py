@@ -15,16 +15,19 @@ from urllib.parse import parse_qs, urlsplit
 
 
 class Figures:
-    """What was seen: open calls now and at most, answered ones, and how often each id was called and answered well."""
+    """What was seen: open calls now and at most, answered ones, how often each id was answered well, and by whose calls.
+
+    A call is told as `epoch/attempt`: another attempt of one epoch is a retry, whose answer did not reach the worker.
+    """
 
     def __init__(self) -> None:
         self.open = self.peak = self.answered = 0
-        self.calls: Counter[str] = Counter()
+        self.calls: dict[str, tuple[str, ...]] = {}
         self.well: Counter[str] = Counter()
 
     def told(self) -> bytes:
-        """Everything but the ids; of those only which were called again after a good answer, and how many there are."""
-        again = [name for name, count in self.calls.items() if count > 1 and self.well[name] > 1]
+        """Everything but the ids; of those only how many there are, and the calls of those that were called again after a good answer."""
+        again = {name: calls for name, calls in self.calls.items() if len(calls) > 1 and self.well[name] > 1}
         seen = {"open": self.open, "peak": self.peak, "answered": self.answered, "ids": len(self.well), "again": again}
         return json.dumps(seen).encode()
 
@@ -59,9 +62,10 @@ class Callee(asyncio.Protocol):
         if len(rest) < length:
             return
         self._read = rest[length:]
-        self._called(lines[0].split(" ")[1], headers.get("idempotency-key", ""))
+        call = f"{headers.get('dispatcher-epoch', '')}/{headers.get('dispatcher-attempt', '')}"
+        self._called(lines[0].split(" ")[1], headers.get("idempotency-key", ""), sys.intern(call))
 
-    def _called(self, target: str, name: str) -> None:
+    def _called(self, target: str, name: str, call: str) -> None:
         url = urlsplit(target)
         if url.path == "/figures":
             self._write(200, self._figures.told())
@@ -70,7 +74,7 @@ class Callee(asyncio.Protocol):
         figures = self._figures
         figures.open += 1
         figures.peak = max(figures.peak, figures.open)
-        figures.calls[name] += 1
+        figures.calls[name] = (*figures.calls.get(name, ()), call)
         delay_s = float(asked.get("ms", "0")) / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._answer, name, asked.get("refuse"))
 
