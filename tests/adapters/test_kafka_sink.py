@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from dispatcher.adapters.kafka import admin, clients, sink
 from dispatcher.adapters.kafka.admin import TopicFacts
@@ -113,11 +114,42 @@ def test_a_topic_that_is_gone_is_named_once(monkeypatch: pytest.MonkeyPatch, cap
     assert [topics.dead_letters in record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [True, True]
 
 
-def test_nothing_is_committed_without_what_a_broken_client_refused() -> None:
-    """It refuses messages because it has failed for good, and would commit the transaction all the same: positions without outcomes."""
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    """Settings for librdkafka's own small broker."""
     broker = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock", "log_level": 0})
     nodes = broker.list_topics(timeout=10).brokers.values()
-    settings = Settings.model_validate({"kafka": {"bootstrap_servers": ",".join(f"{node.host}:{node.port}" for node in nodes)}})
+    yield Settings.model_validate({"kafka": {"bootstrap_servers": ",".join(f"{node.host}:{node.port}" for node in nodes)}})
+    assert 0 == len(broker)
+
+
+class Swallowing:
+    """A producer that fails for good: the exception of it comes out of the call that serves reports, in place of the first of them."""
+
+    def __init__(self) -> None:
+        self.reports: list[Any] = []
+
+    def produce(self, *arguments: Any, **_: Any) -> None:
+        self.reports.append(arguments[-1])
+
+    def flush(self, _: float) -> int:
+        for report in self.reports[1:]:
+            report(KafkaError(KafkaError._PURGE_QUEUE), None)
+        self.reports.clear()
+        return 0
+
+
+def test_a_report_that_a_broken_client_swallows_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waited for that one for ever, and looked alive. Its message is one that has to be sent by another client."""
+    made = Sink(Settings(), None, {})
+    monkeypatch.setattr(made, "_producer", Swallowing())
+    made.produce([Message("replies", 0, b"k", b"v", ())] * 3)
+    assert made.flush(0.1)
+    assert {0: "fatal", 1: "other", 2: "other"} == {lost.index: lost.kind for lost in made.undelivered}
+
+
+def test_nothing_is_committed_without_what_a_broken_client_refused(settings: Settings) -> None:
+    """It refuses messages because it has failed for good, and would commit the transaction all the same: positions without outcomes."""
     made = Sink(settings, "name", {})
     made.open()
     made.begin()

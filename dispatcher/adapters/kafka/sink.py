@@ -131,7 +131,7 @@ class Sink:
         # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
         self._round = 0
         self._produced = 0
-        self._reported = 0
+        self._unreported: set[int] = set()
         self._hung = 0
 
     def open(self) -> None:
@@ -153,6 +153,7 @@ class Sink:
         for message in messages:
             index = self._produced
             self._produced += 1
+            self._unreported.add(index)
             report = partial(self._report, self._round, index)
             while True:
                 try:
@@ -183,8 +184,11 @@ class Sink:
 
     def flush(self, timeout_s: float = STEP_S) -> bool:
         """At least once: wait until everything produced is acknowledged or refused; False where the time was too short."""
-        self._open.flush(timeout_s)
-        return self._reported == self._produced
+        if not self._open.flush(timeout_s) and self._unreported:
+            # A client that fails for good may do so in the middle of a report, which then reaches nobody: its message may be there or not.
+            self._undelivered += [Undelivered(index, "fatal", "_FATAL") for index in sorted(self._unreported)]
+            self._unreported.clear()
+        return not self._unreported
 
     def forget(self) -> None:
         """At least once: begin a new count of produced messages."""
@@ -267,17 +271,18 @@ class Sink:
     def _forget(self) -> None:
         self._round += 1
         self._undelivered.clear()
-        self._produced = self._reported = 0
+        self._produced = 0
+        self._unreported.clear()
 
     def _report(self, round_: int, index: int, error: KafkaError | None, message: ClientMessage | None) -> None:
         # Runs inside a call of the client: it may note, and nothing else.
         if round_ != self._round:
             return
+        self._unreported.discard(index)
         if error is not None:
             self._undelivered.append(_undelivered(index, error))
         elif message is not None and message.topic() == self._settings.topics.parked:
             self._note_place(message)
-        self._reported += 1
 
     def _note_place(self, message: ClientMessage) -> None:
         key, offset = message.key(), message.offset()
