@@ -108,10 +108,14 @@ class Unparked:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The worker has read that `target` is to start nothing. Without a worker: so it stands on the control topic, for all to read."""
+    """The worker has read that `target` is to start nothing. Without a worker: so it stands on the control topic, for all to read.
+
+    `at` on the clock of `CallStarted.at`, where that is known.
+    """
 
     target: str
     worker: str = ""
+    at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from tests.guarantees.events import (
     Unreadable,
     Withheld,
 )
-from tests.guarantees.lanes import HeldStartsNothing, OneAtATime, Order
+from tests.guarantees.lanes import TURN_S, HeldStartsNothing, OneAtATime, Order
 
 Position = tuple[int, int]
 
@@ -253,10 +253,6 @@ class CommitAfterAcknowledgement:
         if position < before:
             self._found.append(f"partition {partition}: the position went back from {before} to {position}")
         self._position[partition] = position
-
-
-# A call that is decided begins with the next turn of its event loop.
-TURN_S = 0.05
 
 
 class NothingLate:

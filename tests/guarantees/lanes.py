@@ -5,6 +5,7 @@ A lane is a partition; with `by_key` it is a key of a partition.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator
 
@@ -25,6 +26,8 @@ from tests.guarantees.events import (
 )
 
 Lane = tuple[int, str]
+# A call that is decided begins with the next turn of its event loop.
+TURN_S = 0.05
 
 
 def _named(lane: Lane, *, by_key: bool) -> str:
@@ -245,6 +248,8 @@ class OneAtATime:
 class HeldStartsNothing:
     """Whoever has read that a key or a partition is held starts no call of it, retries included, until it has read that it may.
 
+    A call that was decided before it read that may begin with the same turn of its event loop.
+
     And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
     resumed it since. `repeats_allowed`: at least once, where several epochs have called it, it is not known which of them it halted; nor
     where one has called it and another, which did not know of that, has let it expire.
@@ -259,6 +264,12 @@ class HeldStartsNothing:
     ...     judge.see(event)
     >>> judge.findings()
     ['offset 5 of partition 0 was called by w, which had read that partition:0 is held']
+    >>> timed = HeldStartsNothing()
+    >>> soon, late = (CallStarted(n, 0, n, 1, "w", key="a", at=at) for n, at in ((5, 7.001), (6, 7.2)))
+    >>> for event in (Held("key:a", "w", 7.0), soon, late):
+    ...     timed.see(event)
+    >>> timed.findings()
+    ['offset 6 of partition 0 was called by w, which had read that key:a is held']
     >>> def halted(*between):
     ...     judge = HeldStartsNothing()
     ...     last = CallStarted(2, 0, 7, 2, "v", key="a")
@@ -271,7 +282,7 @@ class HeldStartsNothing:
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
-        self._held: set[tuple[str, str]] = set()  # (worker, target)
+        self._held: dict[tuple[str, str], float] = {}  # (worker, target), and when it read that
         self._keys: dict[str, list[CallStarted | Released | Halted]] = defaultdict(list)  # what happened to a key, in order
         self._early: set[tuple[int, int]] = set()  # what was ended before its turn
         self._found: list[str] = []
@@ -279,10 +290,10 @@ class HeldStartsNothing:
     def see(self, event: Event) -> None:
         """Take in what is held and let go, starts and halts."""
         match event:
-            case Held(target, worker) if worker:
-                self._held.add((worker, target))
+            case Held(target, worker, at) if worker:
+                self._held.setdefault((worker, target), at)
             case Released(target, worker):
-                self._held.discard((worker, target))
+                self._held.pop((worker, target), None)
                 self._keys[target.removeprefix("key:")].append(event)
             case CallStarted():
                 self._start(event)
@@ -291,7 +302,7 @@ class HeldStartsNothing:
             case ReplyVisible(partition, offset, skipped=True):
                 self._early.add((partition, offset))
             case Crashed(worker):
-                self._held = {held for held in self._held if held[0] != worker}
+                self._held = {held: at for held, at in self._held.items() if held[0] != worker}
             case _:
                 pass
 
@@ -311,7 +322,7 @@ class HeldStartsNothing:
     def _start(self, event: CallStarted) -> None:
         self._keys[event.key].append(event)
         for target in (f"key:{event.key}", f"partition:{event.partition}"):
-            if (event.worker, target) in self._held:
+            if event.at - self._held.get((event.worker, target), math.inf) > TURN_S:
                 where = f"offset {event.offset} of partition {event.partition}"
                 self._found.append(f"{where} was called by {event.worker}, which had read that {target} is held")
 

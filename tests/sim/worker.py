@@ -270,7 +270,7 @@ class Worker:
     def _held(self, records: list[Record]) -> None:
         for target in dict.fromkeys((record.key or b"").decode() for record in records):
             if target in self._wanted:
-                self._cluster.tell(Held(target, self.process.name))
+                self._cluster.tell(Held(target, self.process.name, self.process.now))
 
     def _broken(self, error: BaseException) -> None:
         """Something raised on the event loop, which nothing may."""
