@@ -11,25 +11,24 @@ What waits long can be parked: its records leave memory and log for the parked t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from itertools import takewhile
+from dataclasses import dataclass
 
-from dispatcher.core import lane_name
-from dispatcher.core.call import Call, CallResult
+from dispatcher.core.behind_others import BehindOthers
+from dispatcher.core.call import CallResult
 from dispatcher.core.ending import Early, Endings, Expired
 from dispatcher.core.envelope import Envelope, Refusal
+from dispatcher.core.fencing import fenced
 from dispatcher.core.instant import Instant
 from dispatcher.core.lane_queue import LaneQueue, Waiting
 from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry, Parked, parked
+from dispatcher.core.parked import Entry, Parked
+from dispatcher.core.parking import Moved, Parking
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason
 from dispatcher.core.steps import BUSY, CLOSED, IDLE, READY, Fetch, Held, Settle, Start, Step, Wait
 from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
 
-# Parked requests that are read back at once: some calls of a lane, little memory for all lanes.
-FETCH_MAX = 16
 # Asked for before every call: why calls of this key may not start now; empty where they may.
 WhyHeld = Callable[[bytes | None], str]
 
@@ -49,20 +48,7 @@ class Lane:
     """
 
     __slots__ = (
-        *(
-            "_began",
-            "_calling",
-            "_closed",
-            "_decoder",
-            "_early",
-            "_endings",
-            "_free_since",
-            "_head",
-            "_overflow",
-            "_places",
-            "_queue",
-            "_queued_of",
-        ),
+        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_overflow", "_queue"),
         *("_settled", "_why_held", "key", "last_s", "owner"),
     )
 
@@ -75,16 +61,14 @@ class Lane:
         self._why_held = why_held
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
-        self._places: dict[int, int | None] = {}  # in the parked topic, by offset; None where it is not known yet to stand there
+        self._parking = Parking(owner, decoder, self._queue)
         self._early: dict[int, Early] = {}  # offsets of what is to end, and is in a call or on its way back; and why
         self._head: _Head | None = None
         self._settled: Outcome | None = None
         self._calling = False
         self._began = 0.0
         self._closed = False
-        # Per key with queued records: how many, and since when no earlier record of that key was in its way.
-        self._queued_of: dict[bytes | None, int] = {}
-        self._free_since: dict[bytes | None, float] = {}
+        self._behind_others = BehindOthers() if key is None else None
 
     def __len__(self) -> int:
         """Records in memory that have not ended: queued, waiting or called."""
@@ -151,15 +135,15 @@ class Lane:
 
     def queue_of(self, key: bytes | None) -> int:
         """How many requests of a key wait here: those of this lane, in memory or parked; in a strict one those of that key in memory."""
-        return len(self) + self.parked if self.key is not None else self._queued_of.get(key, 0)
+        return len(self) + self.parked if self._behind_others is None else self._behind_others[key]
 
     # --- records come ---------------------------------------------------------------------------------------------------------------
 
     def add(self, record: Record, now: float) -> None:
         """Queue a record that came at `now`, monotonic seconds."""
         self._queue.add(Waiting(record, now))
-        if self.key is None:
-            self._queued_of[record.key] = self._queued_of.get(record.key, 0) + 1
+        if self._behind_others is not None:
+            self._behind_others.came(record.key)
 
     def refuse(self, record: Record) -> None:
         """Take a record only to refuse it, out of turn: too many wait behind a halted key."""
@@ -172,8 +156,8 @@ class Lane:
             # It was made the head before this was known.
             self._head = None
             self._queue.front.insert(0, head.waiting)
-            if self.key is None:
-                self._queued_of[head.waiting.record.key] = self._queued_of.get(head.waiting.record.key, 0) + 1
+            if self._behind_others is not None:
+                self._behind_others.came(head.waiting.record.key)
         self._queue.restore(entries, instant)
 
     def admit(self, entry: Entry, due: float) -> None:
@@ -203,10 +187,7 @@ class Lane:
         """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that is to end."""
         if self._closed:
             return None
-        if place >= 0:
-            self._places[offset] = place
-        else:
-            self._places.pop(offset, None)
+        self._parking.placed(offset, place)
         return self._read_to_end(offset) if offset in self._early else None
 
     # --- it moves -------------------------------------------------------------------------------------------------------------------
@@ -216,9 +197,9 @@ class Lane:
         self._closed = True
         self._queue.clear()
         self._overflow.clear()
-        self._places.clear()
-        self._queued_of.clear()
-        self._free_since.clear()
+        self._parking.places.clear()
+        if self._behind_others is not None:
+            self._behind_others.clear()
         if not self._calling and self._settled is None:
             self._head = None
         called = None if self._head is None else self._head.waiting.record.offset
@@ -308,66 +289,34 @@ class Lane:
         pace_s = max(self.last_s, now - self._began if self._calling else 0.0)
         return pace_s * len(self._queue)
 
-    def park(self, keep: int, size_max: int, instant: Instant) -> tuple[list[Outcome], list[Record]]:
-        """Move what waits out of memory, but for the first `keep` that are queued.
+    def park(self, keep: int, size_max: int, instant: Instant) -> Moved:
+        """Move what waits out of memory, but for the first `keep` that are queued. Where nothing is kept, a head that waits goes first.
 
-        Returns outcomes, to be published in this order, and records that only leave memory again, since they stand in the parked topic as
-        they are. Where nothing is kept, a head that waits goes first. What is over `size_max` bytes stays, and all that it would overtake.
+        What is over `size_max` bytes stays, and all that it would overtake.
         """
         queue = self._queue
+        moved: Moved = ([], [])
         if self._closed or queue.awaited or self._settled is not None:
-            return [], []
+            return moved
         queue.refill(instant)
-        outcomes: list[Outcome] = []
-        released: list[Record] = []
         tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
-        ahead = [*([] if tried is None else [tried]), *queue.front[keep:]]
-        if ahead and all(waiting.record.size_bytes <= size_max for waiting in ahead):
-            queue.due = ahead[0].not_before
-            del queue.front[keep:]
-            self._head = None if tried is not None else self._head
-            entries = [self._move(waiting, instant, outcomes, released, changed=waiting is tried) for waiting in ahead]
-            queue.parked[:0] = entries
-        while (waiting := queue.behind()) is not None and waiting.record.size_bytes <= size_max:
-            queue.back.pop(0)
-            queue.parked.append(self._move(waiting, instant, outcomes, released, changed=False))
-        return outcomes, released
-
-    def _move(self, waiting: Waiting, instant: Instant, outcomes: list[Outcome], released: list[Record], *, changed: bool) -> Entry:
-        """Turn a record into what is kept of it, and note what has to be done for that."""
-        record = waiting.record
-        one = parked(record, waiting.tries, waiting.not_before, waiting.why or "queued", instant, waiting.started)
-        if waiting.place is not None and not changed:
-            released.append(record)
-            return one.entry(waiting.place)
-        self._places[record.offset] = None
-        message = one.message(self._decoder.settings.topics.parked, self._decoder.topic_id)
-        outcomes.append(Outcome(self.owner, record, None, extra=(message,), parks=True, extra_bytes=message.size_bytes))
-        return one.entry()
+        if self._parking.move_front(tried, keep, size_max, instant, moved) and tried is not None:
+            self._head = None
+        self._parking.move_back(size_max, instant, moved)
+        return moved
 
     def _read_to_end(self, offset: int) -> Fetch | None:
         """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet.
 
         Where the first of all expires it is waited for: it may have been called, and then its end may halt those behind it.
         """
-        if not self._is_placed(offset):
-            return None
         is_first = self._head is None and self._queue.first_offset == offset and isinstance(self._early.get(offset), Expired)
-        entry = self._queue.remove_parked(offset)
+        entry = self._parking.take(offset)
         if entry is None:
             return None
-        entry = self._located(entry)
         if is_first:
             self._queue.awaited = (entry,)
         return Fetch((entry,))
-
-    def _is_placed(self, offset: int) -> bool:
-        """Whether a parked request can be read: it is known to stand in its topic."""
-        return self._places.get(offset, -1) is not None
-
-    def _located(self, entry: Entry) -> Entry:
-        place = self._places.pop(entry.offset, None)
-        return entry if place is None else replace(entry, place=place)
 
     # --- its head -------------------------------------------------------------------------------------------------------------------
 
@@ -392,15 +341,11 @@ class Lane:
             return Held(why)
         if queue.due > instant.mono:
             return Wait(queue.due, first.why)
-        if not self._is_placed(first.offset):
+        if not self._parking.is_placed(first.offset):
             return BUSY  # `placed` comes with its acknowledgement
         if not may_call:
             return READY
-        batch = tuple(self._located(entry) for entry in takewhile(lambda one: self._is_placed(one.offset), queue.parked[:FETCH_MAX]))
-        del queue.parked[: len(batch)]
-        queue.due = 0.0
-        queue.awaited = batch
-        return Fetch(batch)
+        return Fetch(self._parking.take_first())
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
         record = waiting.record
@@ -435,11 +380,8 @@ class Lane:
         return self._endings.refused(record, decoded.envelope, refusal, "", instant)
 
     def _unqueue(self, record: Record) -> None:
-        left = self._queued_of.get(record.key, 0) - 1
-        if left > 0:
-            self._queued_of[record.key] = left
-        else:
-            self._queued_of.pop(record.key, None)
+        if self._behind_others is not None:
+            self._behind_others.went(record.key)
 
     def _start(self, head: _Head, instant: Instant) -> Start:
         self._calling = True
@@ -449,30 +391,18 @@ class Lane:
         first = waiting.started is None
         if waiting.started is None:
             waiting.started = instant.mono
-        record = waiting.record
-        fences = (
-            ("Dispatcher-Topic", record.topic),
-            ("Dispatcher-Partition", str(record.partition)),
-            ("Dispatcher-Offset", str(record.offset)),
-            ("Dispatcher-Epoch", str(self.owner.epoch)),
-            ("Dispatcher-Attempt", str(tries.calls)),
-            *(((lane_name.HEADER, lane_name.lane_name(self.key)),) if self.key is not None else ()),
-        )
         of, deadline = head.request.call, head.request.deadline
         timeout_s = of.timeout_s if deadline is None else min(of.timeout_s, deadline - instant.wall)
-        # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
-        call = Call(of.upstream, of.method, of.path, (*of.headers, *fences), of.body, of.credential, timeout_s)
-        free = max(waiting.arrived, self._free_since.pop(record.key, waiting.arrived)) if self.key is None else instant.mono
-        return Start(call, head.request, tries.calls, instant.mono - waiting.arrived, instant.mono - free if first else 0.0)
+        call = fenced(head.request, self.owner, self.key, tries.calls, timeout_s)
+        waited_s, behind_s = instant.mono - waiting.arrived, 0.0
+        if self._behind_others is not None:
+            behind_s = self._behind_others.waited_s(waiting.record.key, waiting.arrived, instant.mono)
+        return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         self._settled = self._head = None
-        if self.key is None:
-            key = outcome.record.key if outcome.record else None
-            if key in self._queued_of:
-                self._free_since[key] = instant.mono
-            else:
-                self._free_since.pop(key, None)
+        if self._behind_others is not None:
+            self._behind_others.ended(outcome.record.key if outcome.record else None, instant.mono)
         return Settle(outcome)
 
     def _patience(self, request: Request, instant: Instant) -> Patience:

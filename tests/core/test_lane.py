@@ -320,8 +320,9 @@ def test_nothing_is_remembered_of_keys_that_are_gone() -> None:
         settle(made)
         finish(made)
         settle(made)
-    assert not made._queued_of
-    assert not made._free_since
+    behind = made._behind_others
+    assert behind is not None
+    assert (0, 0) == (len(behind._queued), len(behind._free_since))
 
 
 def test_the_oldest_arrival_is_the_heads() -> None:

@@ -7,8 +7,9 @@ from itertools import count
 import pytest
 
 from dispatcher.core.ending import Skipped
-from dispatcher.core.lane import FETCH_MAX, Lane
+from dispatcher.core.lane import Lane
 from dispatcher.core.parked import read_parked
+from dispatcher.core.parking import FETCH_MAX
 from dispatcher.core.status import Reason
 from dispatcher.core.steps import Busy, Closed, Idle, Ready, Wait
 from dispatcher.core.verdict import Tries
@@ -333,5 +334,5 @@ def test_a_lane_forgets_what_is_over() -> None:
         assert lane.is_empty
         if offset > 100:
             break
-    assert (0, 0) == (len(lane._places), len(lane._early))
+    assert (0, 0) == (len(lane._parking.places), len(lane._early))
     assert isinstance(lane.next(now()), Idle)
