@@ -8,13 +8,11 @@ find none stand in line (`Turns`).
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
-from dispatcher.core.buffer import Amount, Buffer, Flow
-from dispatcher.core.call import Ambiguous, CallResult
+from dispatcher.core.call import CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target
 from dispatcher.core.gap import Gap
@@ -26,17 +24,17 @@ from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
 from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Step, Wait
+from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.early_ends import EarlyEnds
-from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Pause, Restore, Resume
+from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Restore
 from dispatcher.worker.letters import Fetch as FetchParked
 from dispatcher.worker.protocols import HttpEngine, Observer
+from dispatcher.worker.tending import Tending
 from dispatcher.worker.turns import Turns
 
 # One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
 TURN_S = 0.02
-# Looking for what can be parked goes through all lanes of a partition: not more often than this.
-TEND_S = 0.25
 
 
 class Engine:
@@ -55,7 +53,6 @@ class Engine:
         room: Room | None = None,
     ) -> None:
         self._decoder = decoder
-        self._http = http
         self._poller = poller
         self._publisher = publisher
         self._restorer = restorer
@@ -64,15 +61,10 @@ class Engine:
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._room = room or room_of(decoder.settings)
-        self._buffer = Buffer(Amount(decoder.settings.worker.buffer_max_records, decoder.settings.worker.buffer_max_bytes))
+        self._tending = Tending(self, self._room, decoder.settings.worker, poller, observer, clock)
         self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
-        self._calls: dict[Lane, asyncio.Task[None]] = {}
-        # Calls of assignments that are over and that have not ended yet: by partition and key, of which there is one each; by assignment.
-        self._cut: dict[tuple[int, bytes | None], asyncio.Task[None]] = {}
-        self._cutting: Counter[Owner] = Counter()
+        self._calls = Calls(self, http, observer, clock)
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
-        self._tending: set[Owner] = set()  # partitions in which room is looked for again soon
-        self._full: set[Owner] = set()  # partitions whose commits cannot carry more
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
@@ -85,7 +77,7 @@ class Engine:
         why_held = partial(self._why_held, owner.partition)
         partition = Partition(owner, position, self._decoder, self._room, settled, why_held)
         self.partitions[owner.partition] = partition
-        self._buffer.note(owner.partition, partition.held)
+        self._tending.came(partition)
         self._publisher.put(Began(owner, tuple(settled)))
         self._restorer.put(Restore(owner))
         self._observer.assigned(partition)
@@ -100,10 +92,10 @@ class Engine:
                 lanes = partition.accept(batch, now)
                 self._early.skip(partition, self.desired.skips(), range(known, partition.progress.reached))
                 self._early.watch(partition)
-                self._tell_flow(partition)
+                self._tending.note(partition)
                 for lane in lanes:
                     self.advance(partition, lane)
-                self._tend(partition)
+                self._tending.tend(partition)
         for owner, end in ends.items():
             partition = self._of(owner)
             if partition is not None:
@@ -141,15 +133,10 @@ class Engine:
                 self._close(partition)
                 self._turns.forget(owner)
                 del self.partitions[owner.partition]
-                self._buffer.forget(owner.partition)
+                self._tending.went(owner)
                 self.desired.give_up(owner.partition)
                 self._observer.gone(owner)
-                for lane in partition.busy():
-                    call = self._cut[owner.partition, lane.key] = self._calls.pop(lane)
-                    self._cutting[owner] += 1
-                    call.cancel()
-                    # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
-                    call.add_done_callback(partial(self._call_cut, partition, lane))
+                self._calls.cut(partition)
             self._restorer.put(Forget(owner))
             self._tell_cut(owner)
 
@@ -176,9 +163,9 @@ class Engine:
                 self._restorer.put(FetchParked(partition.owner, fetch.entries))
             if outcome.parks and outcome.record is not None and (lane := partition.lane_of(outcome.record.key)) is not None:
                 self.advance(partition, lane)
-        self._tell_flow(*partitions)
+        self._tending.note(*partitions)
         for partition in partitions:
-            self._release(partition)
+            self.release(partition)
             self._tell_drained(partition)
 
     # --- from the restorer ----------------------------------------------------------------------------------------------------------
@@ -201,7 +188,7 @@ class Engine:
                         self._early.skip(partition, [target.name], range(partition.progress.reached))
                     case _:
                         pass
-                self._tend(partition)
+                self._tending.tend(partition)
 
     def restored(self, owner: Owner, entries: list[Entry]) -> None:
         """What is parked of a partition; its calls may start."""
@@ -215,7 +202,7 @@ class Engine:
         self._early.watch(partition)
         for lane in list(partition.lanes.values()):
             self.advance(partition, lane)
-        self._release(partition)
+        self.release(partition)
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
         """Parked requests were read again."""
@@ -267,9 +254,9 @@ class Engine:
                 self._start(partition, lane, step)
             case Wait(until, _):
                 self._wait(partition, lane, until)
-                self._tend(partition)
+                self._tending.tend(partition)
             case Held():
-                self._tend(partition)
+                self._tending.tend(partition)
             case Fetch(entries):
                 self._restorer.put(FetchParked(partition.owner, entries))
             case Idle() | Closed():
@@ -282,27 +269,23 @@ class Engine:
         return partition.is_restored and not partition.is_held_back(now)
 
     def _may_call(self, partition: Partition, lane: Lane, now: float, *, has_turn: bool) -> bool:
-        if not self._is_open(partition, now) or not partition.may_start(lane) or self._is_cut(lane):
+        if not self._is_open(partition, now) or not partition.may_start(lane) or self._calls.is_cut(lane):
             return False
         return self._turns.has_slot(partition, has_turn=has_turn)
 
-    def _is_cut(self, lane: Lane) -> bool:
-        """Whether a call of this key, of an earlier assignment, has been cancelled and not ended yet: its end calls `advance`."""
-        return (lane.owner.partition, lane.key) in self._cut
-
     def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
         """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""
-        if self._is_cut(lane):
+        if self._calls.is_cut(lane):
             return
         is_above = not partition.may_start(lane)
         self._turns.stand(partition, lane, aside=not self._is_open(partition, now), above=is_above)
         if is_above:
-            self._tend(partition)
+            self._tending.tend(partition)
         if self._turns.is_free:
             # Somebody stood aside when it asked, so that it had to stand in line, though there are slots.
             self._loop.call_soon(self._fill_slots)
 
-    def _release(self, partition: Partition, *, thorough: bool = False) -> None:
+    def release(self, partition: Partition, *, thorough: bool = False) -> None:
         """Something that kept this partition's lanes may have ended: those that stand aside because of it have their turn."""
         if self._is_open(partition, self._clock.now().mono):
             self._turns.release(partition)
@@ -316,7 +299,7 @@ class Engine:
             self.desired.halt(outcome.record.key, outcome.halt, partition.owner.partition)
         self.publish(*partition.settle(outcome, now))
         if partition.withheld:  # Nothing else need happen that makes room.
-            self._tend(partition)
+            self._tending.tend(partition)
 
     def publish(self, *outcomes: Outcome) -> None:
         """Hand over outcomes that the partition has settled; a command to skip such a request has had its effect."""
@@ -357,35 +340,20 @@ class Engine:
     def _start(self, partition: Partition, lane: Lane, start: Start) -> None:
         self._observer.started(start)
         self._turns.take(partition)
-        task = self._loop.create_task(self._call(partition, lane, start))
-        task.add_done_callback(_raise)
-        self._calls[lane] = task
+        self._calls.start(partition, lane, start)
 
-    async def _call(self, partition: Partition, lane: Lane, start: Start) -> None:
-        began = self._clock.now().mono
-        result: CallResult
-        try:
-            result = await self._http.call(start.call)
-        except asyncio.CancelledError:
-            return  # The assignment is over, and `abandon` sees to what is left.
-        except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane
-            self._observer.bug(error, "http")
-            result = Ambiguous("internal", type(error).__name__)
-        if self._of(partition.owner) is partition:
-            del self._calls[lane]
-            self._turns.give_back(partition)
-            instant = self._clock.now()
-            verdict = lane.answered(result, instant, self._chance())
-            self._observer.answered(start, result, verdict, instant.mono - began)
-            self._release(partition)
-            self.advance(partition, lane)
-            self._tell_drained(partition)
-            self._fill_slots()
+    def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
+        """A call of a live assignment has ended."""
+        self._turns.give_back(partition)
+        verdict = lane.answered(result, self._clock.now(), self._chance())
+        self._observer.answered(start, result, verdict, took_s)
+        self.release(partition)
+        self.advance(partition, lane)
+        self._tell_drained(partition)
+        self._fill_slots()
 
-    def _call_cut(self, partition: Partition, lane: Lane, _: asyncio.Task[None]) -> None:
-        """The call of an assignment that is over has ended: a later assignment may start a call of its key now."""
-        del self._cut[lane.owner.partition, lane.key]
-        self._cutting[lane.owner] -= 1
+    def cut_off(self, partition: Partition, lane: Lane) -> None:
+        """A call that was cancelled with its assignment has ended: a later assignment may start a call of its key now."""
         self._turns.give_back(partition)
         self._tell_cut(lane.owner)
         successor = self.partitions.get(lane.owner.partition)
@@ -399,69 +367,20 @@ class Engine:
         while (turn := self._turns.next()) is not None:
             self.advance(*turn, has_turn=True)
 
-    # --- room -----------------------------------------------------------------------------------------------------------------------
-
-    def _tend(self, partition: Partition) -> None:
-        """Make room in a partition that needs it, now or soon, and until it needs none: that a full map has emptied is told too."""
-        if partition.closed or not partition.is_restored or partition.owner in self._tending:
-            return
-        if partition.is_pressed or partition.owner in self._full:
-            self._tending.add(partition.owner)
-            self._loop.call_later(TEND_S, self._tend_again, partition)
-            self._make_room(partition)
-
-    def _tend_again(self, partition: Partition) -> None:
-        # Its time is not compared with the clock: timers of a busy uvloop come up to a millisecond early.
-        self._tending.remove(partition.owner)
-        self._tend(partition)
-
-    def _make_room(self, partition: Partition) -> None:
-        if partition.is_map_full != (partition.owner in self._full):
-            self._full ^= {partition.owner}
-            self._observer.map_full(partition, is_full=partition.is_map_full)
-        outcomes = partition.park(self._clock.now())
-        self.publish(*outcomes)
-        # What was withheld may have come with it.
-        if moved := [outcome for outcome in outcomes if outcome.parks]:
-            self._observer.parked(partition, moved)
-        self._tell_flow(partition)
-        self._release(partition, thorough=True)
-
     # --- letters --------------------------------------------------------------------------------------------------------------------
 
     def _close(self, partition: Partition) -> None:
         for lane in partition.lanes.values():
             if (timer := self._timers.pop(lane, None)) is not None:
                 timer[1].cancel()
-        self._full.discard(partition.owner)
+        self._tending.closed(partition.owner)
         self._early.forget(partition.owner)
         partition.close()
-
-    def _tell_flow(self, *changed: Partition) -> None:
-        """These hold more or less than before: who has to stop, and who may go on, also where others have given them room."""
-        gave = [self._buffer.note(partition.owner.partition, partition.held) for partition in changed]
-        own = Amount(self._room.records, self._room.size_bytes)
-        for partition in self.partitions.values() if any(gave) else changed:
-            partition.limit = self._buffer.limit(partition.owner.partition, own)
-            match partition.flow():
-                case Flow.PAUSE:
-                    self._poller.put(Pause(partition.owner))
-                case Flow.RESUME:
-                    self._poller.put(Resume(partition.owner))
-                case None:
-                    pass
 
     def _tell_drained(self, partition: Partition) -> None:
         if partition.is_drained:
             self._poller.put(Drained(partition.owner))
 
     def _tell_cut(self, owner: Owner) -> None:
-        if not self._cutting[owner]:
-            del self._cutting[owner]
+        if not self._calls.has_cut(owner):
             self._poller.put(Cut(owner))
-
-
-def _raise(task: asyncio.Task[None]) -> None:
-    """Hand a bug in a call's own steps to the event loop's handler, which ends the worker: a lane that stands silently helps nobody."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error

@@ -27,6 +27,7 @@ from dispatcher.core.request import Decoder, Request
 from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled
 from dispatcher.worker.at_least_once import AtLeastOnce
+from dispatcher.worker.calls import Calls
 from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.exactly_once import ExactlyOnce
@@ -113,12 +114,12 @@ def _second_call_in_flight(patch: pytest.MonkeyPatch) -> None:
         self._loop.call_later(0.3, hedge, self, lane, step)
 
     def hedge(self: Engine, lane: Lane, step: Start) -> None:
-        if lane in self._calls:
+        if lane in self._calls._tasks:
             self._loop.create_task(ignored(self, step))
 
     async def ignored(self: Engine, step: Start) -> None:
         with suppress(ValueError):
-            await self._http.call(step.call)
+            await self._calls._http.call(step.call)
 
     patch.setattr(Engine, "_start", hedged)
 
@@ -168,12 +169,16 @@ def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
                 self._close(partition)
             self._poller.put(Cut(owner))
 
-    async def call(self: Engine, partition: Partition, lane: Lane, start: Start) -> None:
+    async def call(self: Calls, partition: Partition, lane: Lane, start: Start) -> None:
+        result: CallResult
         try:
             result = await self._http.call(start.call)
         except ValueError:
             result = Ambiguous("internal", "")
-        self._calls.pop(lane, None)
+        self._tasks.pop(lane, None)
+        self._caller.answered(partition, lane, start, result, 0.0)
+
+    def answered(self: Engine, partition: Partition, lane: Lane, _start: Start, result: CallResult, _took_s: float) -> None:
         self._turns.give_back(partition)
         now = self.partitions.get(partition.owner.partition)
         lane_now = None if now is None else now.lane_of(lane.key)
@@ -183,7 +188,8 @@ def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
             self._tell_drained(now)
 
     patch.setattr(Engine, "abandon", abandon)
-    patch.setattr(Engine, "_call", call)
+    patch.setattr(Engine, "answered", answered)
+    patch.setattr(Calls, "_call", call)
 
 
 def _unbounded_drain(patch: pytest.MonkeyPatch) -> None:
@@ -237,12 +243,12 @@ def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _call_beside_its_cut_predecessor(patch: pytest.MonkeyPatch) -> None:
-    def is_cut(self: Engine, lane: Lane) -> bool:
+    def is_cut(self: Calls, lane: Lane) -> bool:
         del self
         del lane
         return False
 
-    patch.setattr(Engine, "_is_cut", is_cut)
+    patch.setattr(Calls, "is_cut", is_cut)
 
 
 def _given_up_at_once(patch: pytest.MonkeyPatch) -> None:
