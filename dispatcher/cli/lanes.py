@@ -279,7 +279,7 @@ def _due(seconds: float) -> str | None:
 
 
 def _command_object(command: Command | None) -> dict[str, Any] | None:
-    return None if command is None else {name: given for name, given in asdict(command).items() if name not in {"target", "ends"}}
+    return None if command is None else {name: given for name, given in asdict(command).items() if name not in {"target", "ends", "key"}}
 
 
 # --- commands -------------------------------------------------------------------------------------------------------------------------

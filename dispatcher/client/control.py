@@ -52,11 +52,19 @@ def desired(settings: Settings, timeout_s: float, *, beyond: int = -1) -> Desire
     return found
 
 
-def command(target: str, state: str, reason: str = "", ends: str = "") -> Command:
-    """Make a command of whoever runs this, now."""
+def command(target: str, state: str, reason: str = "", *, ends: str = "", key: bytes | None = None) -> Command:
+    """Make a command of whoever runs this, now. `key`: the lane key of the request that it is about."""
     now_ms = time.time_ns() // 1_000_000
     made = time_ordered(now_ms, secrets.randbits(CHANCE_BITS))
-    return Command(made, target, state, Instant(0, now_ms / 1000).rfc3339(), whoami(), reason, ends)
+    return Command(made, target, state, Instant(0, now_ms / 1000).rfc3339(), whoami(), reason, ends, text_of(key))
+
+
+def text_of(key: bytes | None) -> str:
+    """Give a lane key as a command names it: empty where it is no text, which no lane has."""
+    try:
+        return (key or b"").decode()
+    except UnicodeDecodeError:
+        return ""
 
 
 def whoami() -> str:

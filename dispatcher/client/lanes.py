@@ -160,7 +160,7 @@ class Lanes:
         wanted = Target(Kind.REQUEST, place)
         name = self._request_id(partition, head) or place
         behind = max(0, turns.count()[0] - 1)
-        return Skip(wanted, partition, key, "", name, head.entry is not None, behind, current.skip_of(place))
+        return Skip(wanted, partition, key, "", name, head.entry is not None, behind, current.end_of(place))
 
     def plan_skip_request(self, request_id: str) -> Skip:
         """Say what skipping one request would do; by its id, or its position. CallFailed where there is none."""
@@ -178,7 +178,7 @@ class Lanes:
         turns = LaneQueue(self._settings, cluster, requests, request.partition, request.key, headway)
         place = position_id(request, requests.topic_id_text)
         behind = sum(1 for turn in turns.turns() if turn.offset > request.offset)
-        current = control.desired(self._settings, self._timeout_s).skip_of(place)
+        current = control.desired(self._settings, self._timeout_s).end_of(place)
         name = header(request, "ce_id") or place
         return Skip(Target(Kind.REQUEST, place), request.partition, request.key, "", name, request.offset in turns.parked, behind, current)
 
@@ -190,10 +190,17 @@ class Lanes:
             # Only the halt that was shown: a later one is of another request.
             wanted = None if plan.command is None else plan.command.id
             return self._want(target, RUNNING, reason, lambda current: current is None or current.id != wanted)
-        return self._want(target, SKIP, reason, lambda current: current is not None, partition=plan.partition)
+        return self._want(target, SKIP, reason, lambda current: current is not None, partition=plan.partition, key=plan.key)
 
     def _want(
-        self, target: Target, state: str, reason: str, is_so: Callable[[Command | None], bool], *, partition: int | None = None
+        self,
+        target: Target,
+        state: str,
+        reason: str,
+        is_so: Callable[[Command | None], bool],
+        *,
+        partition: int | None = None,
+        key: bytes | None = None,
     ) -> Effect:
         """Write a command unless it is so already; wait for the worker that has the partition."""
         number = self._place(target)[0] if partition is None else partition
@@ -206,7 +213,8 @@ class Lanes:
         if is_so(current):
             return Effect(target, number, changed=False, command=current, owner=owner, around=around)
         # What was found is what ends: a halt that comes before this is written is of another request.
-        made = control.command(str(target), state, reason, current.id if current is not None and state == RUNNING else "")
+        ends = current.id if current is not None and state == RUNNING else ""
+        made = control.command(str(target), state, reason, ends=ends, key=key)
         offset = self._write(made)
         found = self._in_force(target, beyond=offset)
         if state == RUNNING and found is not None and found.state != RUNNING:

@@ -75,7 +75,7 @@ class Lookback:
         since = START if wanted.since_ms is None else Position(Anchor.TIME, max(0, wanted.since_ms))
         async with self._turns.turn():
             found = await self._scan(wanted, topic, partitions, since)
-            if found is not None or wanted.request is None or not await self._is_settled(*wanted.request):
+            if found is not None or wanted.request is None or not await self.is_settled(*wanted.request):
                 return Looked(found, is_settled=False)
             if since != START:
                 found = await self._scan(wanted, topic, partitions, START)
@@ -87,8 +87,8 @@ class Lookback:
         async with Feed(partial(search.replies, self._settings, query, topic=topic), read) as feed:
             return await anext(feed, None)
 
-    async def _is_settled(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether the workers' group is done with the request. Who may not ask does not know, and waits."""
+    async def is_settled(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether the workers' group is done with the request. Who may not ask does not know, and waits. BrokerAway."""
         if topic != self._settings.topics.requests:
             return False
         try:

@@ -63,6 +63,7 @@ class Sent:
 
     key: bytes | None
     request_id: str | None
+    topic: str
     ended: deque[Sent] | None = None
     settled: bool = False
     taken: bool = False  # by the producer: what it refused at once was certainly not written
@@ -150,12 +151,12 @@ class Submitter:
 
     def send(self, submission: Submission, ended: deque[Sent] | None = None) -> Sent:
         """Hand a request to the producer; a full queue is waited for, since callers have no better idea. It is in `ended` once it has."""
-        sent = Sent(submission.key, submission.request_id, ended)
+        sent = Sent(submission.key, submission.request_id, submission.topic or self.topic, ended)
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
                 self._producer.produce(
-                    self.topic,
+                    sent.topic,
                     value=submission.value,
                     key=submission.key,
                     headers=list(submission.headers),
@@ -182,10 +183,10 @@ class Submitter:
             return self._failure(sent)
         partition, offset, time_ms = sent.place
         try:
-            name = sent.request_id or f"{self.topic}/{partition}/{offset}@{self._short_topic_id()}"
+            name = sent.request_id or f"{sent.topic}/{partition}/{offset}@{self._short_topic_id()}"
         except DispatcherError as error:
             return error
-        return Receipt(name, self.topic, partition, offset, sent.key, _rfc3339(time_ms))
+        return Receipt(name, sent.topic, partition, offset, sent.key, _rfc3339(time_ms))
 
     def _failure(self, sent: Sent) -> DispatcherError:
         """Say why there is no acknowledgement, and above all whether the request may be in the topic all the same."""

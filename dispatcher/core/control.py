@@ -4,16 +4,17 @@ One command per target, the last record of a target counts. The record's key is 
 
     key:<lane key>          paused (by an operator) or halted (by a worker, after a failure of a request that asked for it)
     partition:<number>      paused
-    request:<position id>   skip: end this request without a call
+    request:<position id>   skip: end this request without a further call; cancel: the same, and cut off the call that it is in
 
-The value is JSON: `id state at by reason`. A tombstone ends what its target had; it carries the command that ended it in a header, so
-that the topic holds live targets alone and still says for a while who ended one, when and why. That command may name the one that it
-`ends`: where another is in force by then, nothing ends.
+The value is JSON: `id state at by reason`; what is wanted of a request also has its lane's `key`, by which it is found. A tombstone ends
+what its target had; it carries the command that ended it in a header, so that the topic holds live targets alone and still says for a
+while who ended one, when and why. That command may name the one that it `ends`: where another is in force by then, nothing ends.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -30,6 +31,7 @@ RUNNING = "running"  # what a target is that nobody wants anything of
 PAUSED = "paused"
 HALTED = "halted"
 SKIP = "skip"
+CANCEL = "cancel"
 
 COMMAND_HEADER = "dispatcher-command"
 # A key has at most 1,024 bytes, a topic's name 249, a person's reason a few lines.
@@ -51,7 +53,7 @@ class Kind(StrEnum):
 _STATES: Mapping[Kind, frozenset[str]] = {
     Kind.KEY: frozenset({PAUSED, HALTED}),
     Kind.PARTITION: frozenset({PAUSED}),
-    Kind.REQUEST: frozenset({SKIP}),
+    Kind.REQUEST: frozenset({SKIP, CANCEL}),
 }
 _NAMES: Mapping[Kind, re.Pattern[str]] = {
     Kind.KEY: re.compile(r".+", re.DOTALL),
@@ -79,7 +81,8 @@ class Target:
 class Command:
     """What somebody wants of a target. `id` is unique: a command that is read twice counts once. `at` is RFC 3339.
 
-    `ends`: with `running`, the id of the command that this ends, and no other; empty: whichever is in force.
+    `ends`: with `running`, the id of the command that this ends, and no other; empty: whichever is in force. `key`: the lane key of the
+    request that this is about; empty where whoever wrote it did not say, or where the key is no text.
     """
 
     id: str
@@ -89,6 +92,7 @@ class Command:
     by: str
     reason: str = ""
     ends: str = ""
+    key: str = ""
 
 
 def key_target(key: bytes) -> str:
@@ -120,6 +124,7 @@ def message(command: Command, topic: str) -> Message:
     content = orjson.dumps(
         {"id": command.id, "state": command.state, "at": command.at, "by": by, "reason": reason}
         | ({"ends": command.ends} if command.ends else {})
+        | ({"key": command.key} if command.key else {})
     )
     if command.state == RUNNING:
         return Message(topic, 0, command.target.encode(), None, ((COMMAND_HEADER, content),))
@@ -161,11 +166,11 @@ def _command(target: Target, content: bytes | None, states: frozenset[str]) -> C
         return None
     if not isinstance(found, dict):
         return None
-    texts = [found.get(name, "") for name in ("id", "state", "at", "by", "reason", "ends")]
+    texts = [found.get(name, "") for name in ("id", "state", "at", "by", "reason", "ends", "key")]
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
         return None
-    name, state, at, by, reason, ends = texts
-    return Command(name, str(target), state, at, by, reason, ends) if state in states else None
+    name, state, at, by, reason, ends, key = texts
+    return Command(name, str(target), state, at, by, reason, ends, key) if state in states else None
 
 
 class Desired:
@@ -177,7 +182,7 @@ class Desired:
     A halt that has ended does not come again: at least once, its record may be sent twice, and somebody have let the key go on between.
     """
 
-    __slots__ = ("_commands", "_ended", "_keys", "_partitions", "_reached", "_skips", "_unread", "position")
+    __slots__ = ("_commands", "_ended", "_keys", "_partitions", "_places", "_reached", "_requests", "_unread", "position")
 
     def __init__(self) -> None:
         self.position = 0  # the offset behind the last record of the control topic that was taken in
@@ -189,7 +194,9 @@ class Desired:
         # The same once more, as it is asked for before each call.
         self._keys: dict[bytes, str] = {}
         self._partitions: dict[int, str] = {}
-        self._skips: dict[str, Command] = {}
+        self._requests: dict[str, Command] = {}
+        # Those that are to end, by partition: offset and position id, in order. There may be as many as a backlog has requests.
+        self._places: dict[int, list[tuple[int, str]]] = {}
 
     def __len__(self) -> int:
         """How many targets somebody wants something of."""
@@ -234,13 +241,23 @@ class Desired:
             return why
         return self._partitions.get(partition, "") if self._partitions else ""
 
-    def skip_of(self, position_id: str) -> Command | None:
-        """The command to skip this request, if there is one."""
-        return self._skips.get(position_id) if self._skips else None
+    def end_of(self, position_id: str) -> Command | None:
+        """The command to skip or cancel this request, if there is one."""
+        return self._requests.get(position_id) if self._requests else None
 
-    def skips(self) -> Iterator[str]:
-        """The position ids of requests that are to be skipped, the oldest command first."""
-        return iter(tuple(self._skips))
+    def to_end(self, partition: int, among: range | None = None) -> list[str]:
+        """The position ids of requests of a partition that are to end, in order; those whose offset is `among` these."""
+        places = self._places.get(partition)
+        if places is None:
+            return []
+        if among is None:
+            return [name for _, name in places]
+        return [name for _, name in places[bisect_left(places, (among.start, "")) : bisect_left(places, (among.stop, ""))]]
+
+    @property
+    def ending_partitions(self) -> list[int]:
+        """Partitions, by number, of which requests are to end; a former topic of that name may have had more than there are now."""
+        return list(self._places)
 
     def targets(self) -> Iterator[Command]:
         """The commands that are in force, one per target."""
@@ -273,8 +290,22 @@ class Desired:
         elif target.kind is Kind.PARTITION:
             _put(self._partitions, int(target.name), None if command is None else command.state)
         else:
-            _put(self._skips, target.name, command)
+            self._note_request(target.name, command)
         return text
+
+    def _note_request(self, name: str, command: Command | None) -> None:
+        was_known = name in self._requests
+        _put(self._requests, name, command)
+        if was_known == (command is not None):
+            return
+        _, number, offset = name.rpartition("@")[0].rsplit("/", 2)
+        place, places = (int(offset), name), self._places.setdefault(int(number), [])
+        if command is not None:
+            insort(places, place)
+            return
+        del places[bisect_left(places, place)]
+        if not places:
+            del self._places[int(number)]
 
 
 def _put(of: dict[_Name, _Wanted], name: _Name, wanted: _Wanted | None) -> None:

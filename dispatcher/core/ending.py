@@ -1,4 +1,4 @@
-"""How a request ends, as an outcome: from a verdict on its call, from a refusal, or early: somebody skipped it, or its deadline passed."""
+"""How a request ends, as an outcome: from a verdict on its call, from a refusal, or early, since nobody wants it or its deadline passed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,21 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody wants a request ended, and the call cut off that it is in; `reason` says who, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Expired:
     """The deadline of a request has passed while no call of it was in flight."""
 
 
 # Why a request ends before its turn.
-Early = Skipped | Expired
+Early = Skipped | Cancelled | Expired
+# What `error.kind` says of a request that was cancelled in a call: that one may have been done.
+CUT_OFF = "cancelled_in_call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +102,21 @@ class Endings:
         One that expires is `expired` if it was never called. After a call its outcome may be needed: it is dead, with a letter.
         """
         match early:
-            case Skipped(reason):
+            case Skipped(reason) | Cancelled(reason):
                 return self._early(request, Status.CANCELLED, Fault(Status.CANCELLED.value, reason), calls, instant)
             case Expired() if calls == 0:
                 fault = Fault(Status.EXPIRED.value, "the deadline passed before the first call")
                 return self._early(request, Status.EXPIRED, fault, calls, instant)
             case Expired():
                 return self._overdue(request, calls, instant)
+
+    def cut_off(self, request: Request, cancelled: Cancelled, calls: int, started: float | None, instant: Instant) -> Outcome:
+        """The end of a request whose call number `calls` was cut off; `started` as in `judged`. Nobody failed: no letter, no halt."""
+        text = f"{cancelled.reason}; call number {calls} was cut off, and the callee may have done it"
+        outcome = self._early(request, Status.CANCELLED, Fault(CUT_OFF, text), calls, instant)
+        assert outcome.reply is not None
+        duration_ms = 0 if started is None else round((instant.mono - started) * 1000)
+        return replace(outcome, reply=replace(outcome.reply, duration_ms=duration_ms))
 
     def _early(self, request: Request, status: Status, fault: Fault, calls: int, instant: Instant) -> Outcome:
         reply = Reply(request.record, request.envelope, status, calls, instant.rfc3339(), self.source, fault=fault)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from dispatcher.core.behind_others import BehindOthers
 from dispatcher.core.call import CallResult
-from dispatcher.core.ending import Early, Endings, Expired
+from dispatcher.core.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.fencing import fenced
 from dispatcher.core.instant import Instant
@@ -26,7 +26,7 @@ from dispatcher.core.parking import Moved, Parking
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason
-from dispatcher.core.steps import BUSY, CLOSED, IDLE, READY, Fetch, Held, Settle, Start, Step, Wait
+from dispatcher.core.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Settle, Start, Step, Wait
 from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
 
 # Asked for before every call: why calls of this key may not start now; empty where they may.
@@ -247,23 +247,35 @@ class Lane:
             self._settled = self._endings.judged(head.request, result, verdict, waiting.tries.calls, waiting.started, instant)
         return verdict
 
+    def cut_off(self, instant: Instant) -> None:
+        """The call in flight was cancelled, as `end` asked for, and has ended without an answer."""
+        head = self._head
+        if head is None or not self._calling:
+            raise AssertionError("no call in flight was cut off")
+        waiting = head.waiting
+        early = self._early.pop(waiting.record.offset, None)
+        assert isinstance(early, Cancelled)
+        self._calling = False
+        self.last_s = instant.mono - self._began
+        self._settled = self._endings.cut_off(head.request, early, waiting.tries.calls, waiting.started, instant)
+
     def holds(self, offset: int) -> bool:
         """Whether the request at `offset` is here and has not ended."""
         if self._head is not None and self._head.waiting.record.offset == offset:
             return self._settled is None
         return offset in self._early or offset in self._queue
 
-    def end(self, offset: int, early: Early, instant: Instant) -> Outcome | Fetch | None:
-        """End the request at `offset` without a further call: its outcome, or what has to be read for that.
+    def end(self, offset: int, early: Early, instant: Instant) -> Outcome | Fetch | CutOff | None:
+        """End the request at `offset` without a further call: its outcome, what has to be read for that, or the word to cut its call off.
 
-        None where it is in a call, and ends with that one at the latest (which a deadline cuts off by itself); where it is on its way back;
-        and where it is not here.
+        None where it is in a call, and ends with that one at the latest (which a deadline cuts off by itself), or is being cut off; where
+        it is on its way back; and where it is not here.
         """
         head = self._head
         if head is not None and head.waiting.record.offset == offset:
-            if self._calling and not isinstance(early, Expired):
-                self._early[offset] = early
-            if self._calling or self._settled is not None:
+            if self._calling:
+                return self._end_in_call(offset, early)
+            if self._settled is not None:
                 return None
             self._head = None
             return self._endings.early(head.request, early, head.waiting.tries.calls, instant)
@@ -274,6 +286,12 @@ class Lane:
             return None
         self._early[offset] = early
         return self._read_to_end(offset)
+
+    def _end_in_call(self, offset: int, early: Early) -> CutOff | None:
+        known = self._early.get(offset)
+        if not isinstance(early, Expired) and not isinstance(known, Cancelled):
+            self._early[offset] = early
+        return CUT_OFF if isinstance(early, Cancelled) and not isinstance(known, Cancelled) else None
 
     # --- it makes room --------------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, takewhile
@@ -29,7 +30,8 @@ class Waiting:
 class LaneQueue:
     """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory.
 
-    Newer records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
+    Each is in the order of the log, so that one of many thousands is found by halves: those who cancel may cancel them all. Newer
+    records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
     Lists, since most are short or empty, and there are many: an empty deque takes 760 bytes, and moving up 4,000 records one microsecond.
     """
 
@@ -48,7 +50,7 @@ class LaneQueue:
         return len(self.front) + len(self.back) - self._behind
 
     def __contains__(self, offset: int) -> bool:
-        return any(_offset_of(one) == offset for one in chain(self.front, self.awaited, self.parked, self.back))
+        return any(_find(queue, offset) is not None for queue in (self.front, self.awaited, self.parked, self.back))
 
     @property
     def aside(self) -> int:
@@ -130,22 +132,22 @@ class LaneQueue:
     def remove(self, offset: int) -> Waiting | None:
         """Take one that is in memory out of the line."""
         for queue in (self.front, self.back):
-            found = next((one for one in queue if isinstance(one, Waiting) and one.record.offset == offset), None)
-            if found is not None:
-                queue.remove(found)
+            place = _find(queue, offset)
+            if place is not None and isinstance(found := queue[place], Waiting):
+                del queue[place]
                 return found
         return None
 
     def remove_parked(self, offset: int) -> Entry | None:
         """Take one that is parked out of the line."""
         for queue in (self.parked, self.back):
-            found = next((one for one in queue if isinstance(one, Entry) and one.offset == offset), None)
-            if found is not None:
+            place = _find(queue, offset)
+            if place is not None and isinstance(found := queue[place], Entry):
                 if queue is self.back:
                     self._behind -= 1
-                elif found is queue[0]:
+                elif place == 0:
                     self.due = 0.0
-                queue.remove(found)
+                del queue[place]
                 return found
         return None
 
@@ -160,3 +162,9 @@ class LaneQueue:
 
 def _offset_of(one: Waiting | Entry) -> int:
     return one.record.offset if isinstance(one, Waiting) else one.offset
+
+
+def _find(queue: Sequence[Waiting | Entry], offset: int) -> int | None:
+    """Where the request of that offset stands in a queue."""
+    place = bisect_left(queue, offset, key=_offset_of)
+    return place if place < len(queue) and _offset_of(queue[place]) == offset else None

@@ -163,12 +163,15 @@ class Decoder:
         return None
 
     def offset_in(self, name: str, partition: int) -> int | None:
-        """The offset that a position id names, if it is one of this topic and `partition`; -1 of another topic that had this name."""
+        """The offset that a position id names, if it is one of this topic and `partition`; -1 of another topic that had this name.
+
+        A partition that this topic does not have is seen to by one that it has.
+        """
         place, _, topic_id = name.partition("@")
         topic, number, offset = place.rsplit("/", 2)
-        if (topic, number) != (self.settings.topics.requests, str(partition)):
+        if topic != self.settings.topics.requests or int(number) % self.partitions != partition:
             return None
-        return int(offset) if topic_id == self.topic_id[:8] else -1
+        return int(offset) if topic_id == self.topic_id[:8] and int(number) == partition else -1
 
     def on_right_partition(self, record: Record) -> bool:
         """Whether an idempotent murmur2 producer would have put this key here."""

@@ -53,6 +53,11 @@ class Fetch:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff:
+    """Cancel the call that is in flight: its request is to end now. The lane is Busy until that has ended, `answered` or `cut_off`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
 
@@ -80,4 +85,4 @@ class Settle:
 
 
 Step = Idle | Busy | Ready | Closed | Wait | Held | Fetch | Start | Settle
-IDLE, BUSY, READY, CLOSED = Idle(), Busy(), Ready(), Closed()
+IDLE, BUSY, READY, CLOSED, CUT_OFF = Idle(), Busy(), Ready(), Closed(), CutOff()

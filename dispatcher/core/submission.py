@@ -25,12 +25,16 @@ _OFFSET_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A record for the request topic. `request_id` is its `ce_id`; None where it has none, and its position becomes its id."""
+    """A record for the request topic. `request_id` is its `ce_id`; None where it has none, and its position becomes its id.
+
+    `topic`: where it is about a request, and is for another topic.
+    """
 
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
     request_id: str | None
+    topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Caller(Protocol):
     """Who wants to know how calls end: the engine."""
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None: ...
+    def cancelled(self, partition: Partition, lane: Lane) -> None: ...
     def cut_off(self, partition: Partition, lane: Lane) -> None: ...
 
 
@@ -55,14 +56,21 @@ class Calls:
         task.add_done_callback(_raise)
         self._tasks[lane] = task
 
+    def cancel(self, partition: Partition, lane: Lane) -> None:
+        """Its request is to end now: cancel what is in hand. `Caller.cancelled` comes when it has ended, unless its answer was first."""
+        call = self._tasks[lane]
+        call.cancel()
+        # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
+        call.add_done_callback(partial(self._cancelled, partition, lane))
+
     def cut(self, partition: Partition) -> None:
         """The assignment is over: cancel what is in hand of it. `Caller.cut_off` comes for each when it has ended."""
         for lane in partition.busy():
             call = self._cut[partition.owner.partition, lane.key] = self._tasks.pop(lane)
             self._cutting[partition.owner] += 1
-            call.cancel()
-            # Not left to the call itself: a task that is cancelled before its first step never runs a line of it.
-            call.add_done_callback(partial(self._ended, partition, lane))
+            if not call.cancelling():  # a second time would disturb an adapter that is closing its connection
+                call.cancel()
+            call.add_done_callback(partial(self._ended, partition, lane))  # as above
 
     async def _call(self, partition: Partition, lane: Lane, start: Start) -> None:
         began = self._clock.now().mono
@@ -70,13 +78,19 @@ class Calls:
         try:
             result = await self._http.call(start.call)
         except asyncio.CancelledError:
-            return  # The assignment is over, and `cut` sees to what is left.
+            return  # The assignment is over, or its request is to end; `cut` or `cancel` sees to what is left.
         except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane
             self._observer.bug(error, "http")
             result = Ambiguous("internal", type(error).__name__)
         # Where the assignment ended in this very turn, the call is among those that were cut.
         if self._tasks.pop(lane, None) is not None:
             self._caller.answered(partition, lane, start, result, self._clock.now().mono - began)
+
+    def _cancelled(self, partition: Partition, lane: Lane, call: asyncio.Task[None]) -> None:
+        # Where the assignment has ended, or an answer came all the same, it is not in hand any more.
+        if self._tasks.get(lane) is call:
+            del self._tasks[lane]
+            self._caller.cancelled(partition, lane)
 
     def _ended(self, partition: Partition, lane: Lane, _: asyncio.Task[None]) -> None:
         """The call of an assignment that is over has ended: a later assignment may start a call of its key now."""

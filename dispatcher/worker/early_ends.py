@@ -1,4 +1,8 @@
-"""Requests that end before their turn, without a call: those that somebody skips, and those whose deadline passes while they wait."""
+"""Requests that end before their turn: those that somebody skips or cancels, and those whose deadline passes while they wait.
+
+A command names a request by its position, and stands in the control topic until that request has ended: so there are never more of them
+than requests that have not ended, and whoever takes a partition over knows them before its first call.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,15 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol
 
-from dispatcher.core.control import Desired, request_target, tombstone
-from dispatcher.core.ending import Early, Expired, Skipped
+from dispatcher.core.control import CANCEL, Command, Desired, request_target, tombstone
+from dispatcher.core.ending import Cancelled, Early, Expired, Skipped
 from dispatcher.core.envelope import position_id
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
-from dispatcher.core.steps import Fetch
+from dispatcher.core.steps import CutOff, Fetch
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Fetch as FetchParked
 
@@ -32,6 +36,7 @@ class Driver(Protocol):
     def settle(self, partition: Partition, outcome: Outcome, now: float) -> None: ...
     def publish(self, *outcomes: Outcome) -> None: ...
     def advance(self, partition: Partition, lane: Lane) -> None: ...
+    def cancel(self, partition: Partition, lane: Lane) -> None: ...
 
 
 class EarlyEnds:
@@ -46,32 +51,47 @@ class EarlyEnds:
         self._loop = asyncio.get_running_loop()
         self._timers: dict[Owner, tuple[float, asyncio.TimerHandle]] = {}
 
-    # --- skipped --------------------------------------------------------------------------------------------------------------------
+    # --- not wanted any more --------------------------------------------------------------------------------------------------------
 
-    def skip(self, partition: Partition, names: Iterable[str], among: range | None = None) -> None:
-        """End these requests, which people want ended: those of this partition that have been read, and whose offset is `among` these."""
+    def commanded(self, partition: Partition, name: str) -> None:
+        """Somebody wants this request ended: do it, if it is of this partition and has been read."""
+        self._end_wanted(partition, [name])
+
+    def read_on(self, partition: Partition, known: int) -> None:
+        """The log has been read on from `known`: end what somebody wants ended there, and what has expired."""
+        self._end_wanted(partition, self._desired.to_end(partition.owner.partition, range(known, partition.progress.reached)))
+        self.watch(partition)
+
+    def restored(self, partition: Partition) -> None:
+        """It is known what is parked: end what somebody wants ended, and what has expired.
+
+        Here alone commands end that name a former topic of this name, also those of partitions that it had and this one does not have.
+        """
+        count = self._decoder.partitions
+        for number in self._desired.ending_partitions:
+            if number % count == partition.owner.partition:
+                self._end_wanted(partition, self._desired.to_end(number), also_former=True)
+        self.watch(partition)
+
+    def _end_wanted(self, partition: Partition, names: Iterable[str], *, also_former: bool = False) -> None:
         if not partition.is_restored or partition.closed:
             return
         for name in names:
             offset = self._decoder.offset_in(name, partition.owner.partition)
-            command = self._desired.skip_of(name)
-            if command is not None and offset is not None and offset < partition.progress.reached and (among is None or offset in among):
-                reason = f"skipped by {command.by}" + (f": {command.reason}" if command.reason else "")
-                self._skip_one(partition, name, offset, Skipped(reason))
+            command = self._desired.end_of(name)
+            if command is None or offset is None or offset >= partition.progress.reached or (offset < 0 and not also_former):
+                continue
+            if (lane := _lane_with(partition, offset, command.key)) is not None:
+                self._end(partition, lane, offset, _early(command))
+            elif partition.progress.is_settled(offset):
+                # It has ended, one way or the other: nothing is left to be wanted.
+                ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+                self._driver.publish(partition.end(ended, self._clock.now().mono))
 
-    def _skip_one(self, partition: Partition, name: str, offset: int, skipped: Skipped) -> None:
-        lane = next((lane for lane in partition.lanes.values() if lane.holds(offset)), None)
-        if lane is not None:
-            self._end(partition, lane, offset, skipped)
-        elif partition.progress.is_settled(offset):
-            # It has ended, one way or the other: nothing is left to be wanted.
-            ended = tombstone(request_target(name), self._decoder.settings.topics.control)
-            self._driver.publish(partition.end(ended, self._clock.now().mono))
-
-    def without_skip(self, outcome: Outcome, record: Record) -> Outcome:
+    def without_command(self, outcome: Outcome, record: Record) -> Outcome:
         """The outcome, with the end of a command that wanted just this."""
         name = position_id(record, self._decoder.topic_id)
-        if self._desired.skip_of(name) is None:
+        if self._desired.end_of(name) is None:
             return outcome
         ended = tombstone(request_target(name), self._decoder.settings.topics.control)
         return replace(outcome, extra=(*outcome.extra, ended))
@@ -115,5 +135,20 @@ class EarlyEnds:
                 self._driver.advance(partition, lane)
             case Fetch(entries):
                 self._restorer.put(FetchParked(partition.owner, entries))
-            case _:
+            case CutOff():
+                self._driver.cancel(partition, lane)
+            case None:
                 pass
+
+
+def _early(command: Command) -> Early:
+    """What a command wants of a request, and what its reply says of that."""
+    is_cancel = command.state == CANCEL
+    reason = f"{'cancelled' if is_cancel else 'skipped'} by {command.by}" + (f": {command.reason}" if command.reason else "")
+    return Cancelled(reason) if is_cancel else Skipped(reason)
+
+
+def _lane_with(partition: Partition, offset: int, key: str) -> Lane | None:
+    """The lane that has a request; all are looked through only where nobody said which one that is."""
+    lanes = (partition.lane_of(key.encode()),) if key else partition.lanes.values()
+    return next((lane for lane in lanes if lane is not None and lane.holds(offset)), None)

@@ -90,8 +90,7 @@ class Engine:
             if partition is not None:
                 known = partition.progress.reached
                 lanes = partition.accept(batch, now)
-                self._early.skip(partition, self.desired.skips(), range(known, partition.progress.reached))
-                self._early.watch(partition)
+                self._early.read_on(partition, known)
                 self._tending.note(partition)
                 for lane in lanes:
                     self.advance(partition, lane)
@@ -185,7 +184,7 @@ class Engine:
                         for lane in list(partition.lanes.values()):
                             self.advance(partition, lane)
                     case Kind.REQUEST:
-                        self._early.skip(partition, [target.name], range(partition.progress.reached))
+                        self._early.commanded(partition, target.name)
                     case _:
                         pass
                 self._tending.tend(partition)
@@ -198,8 +197,7 @@ class Engine:
         instant = self._clock.now()
         for outcome in partition.restore(entries, instant):
             self._publisher.put(outcome)
-        self._early.skip(partition, self.desired.skips())
-        self._early.watch(partition)
+        self._early.restored(partition)
         for lane in list(partition.lanes.values()):
             self.advance(partition, lane)
         self.release(partition)
@@ -302,11 +300,11 @@ class Engine:
             self._tending.tend(partition)
 
     def publish(self, *outcomes: Outcome) -> None:
-        """Hand over outcomes that the partition has settled; a command to skip such a request has had its effect."""
+        """Hand over outcomes that the partition has settled; a command to end such a request has had its effect."""
         for settled in outcomes:
             record, outcome = settled.record, settled
             if record is not None and outcome.reply is not None:
-                outcome = self._early.without_skip(outcome, record)
+                outcome = self._early.without_command(outcome, record)
             misplaced = record is not None and outcome.reply is not None and not self._decoder.on_right_partition(record)
             self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
@@ -318,8 +316,7 @@ class Engine:
         """
         self.publish(*([] if outcome is None else [outcome]), *partition.released(self._clock.now().mono))
         lanes = partition.admit(to)
-        self._early.skip(partition, self.desired.skips(), range(known, partition.progress.reached))
-        self._early.watch(partition)
+        self._early.read_on(partition, known)
         for lane in lanes:
             self.advance(partition, lane)
 
@@ -344,9 +341,24 @@ class Engine:
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
         """A call of a live assignment has ended."""
-        self._turns.give_back(partition)
         verdict = lane.answered(result, self._clock.now(), self._chance())
         self._observer.answered(start, result, verdict, took_s)
+        self._call_over(partition, lane)
+
+    def cancel(self, partition: Partition, lane: Lane) -> None:
+        """Cut off the call in hand of this lane: somebody wants its request ended."""
+        self._calls.cancel(partition, lane)
+
+    def cancelled(self, partition: Partition, lane: Lane) -> None:
+        """A call of a live assignment was cut off, and has ended: nobody failed, and its request ends with it."""
+        request = lane.request
+        assert request is not None
+        lane.cut_off(self._clock.now())
+        self._observer.cancelled(request, lane.last_s)
+        self._call_over(partition, lane)
+
+    def _call_over(self, partition: Partition, lane: Lane) -> None:
+        self._turns.give_back(partition)
         self.release(partition)
         self.advance(partition, lane)
         self._tell_drained(partition)

@@ -16,6 +16,7 @@ from dispatcher.core.gap import Gap
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
+from dispatcher.core.request import Request
 from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
 from dispatcher.worker.clock import Clock
@@ -84,6 +85,14 @@ class WorkerObserver:
             duration_ms=round(seconds * 1000),
             error_type=None if isinstance(verdict, Settled) else kind_of(result),
         )
+
+    @guarded
+    def cancelled(self, request: Request, seconds: float) -> None:
+        """A call was cut off, since somebody wants its request ended."""
+        upstream = request.call.upstream
+        self._metrics.call_duration.labels(upstream, "cancelled").observe(seconds)
+        who = {**_where(request.record), **_whose(request.envelope)}
+        logger().info("call_ended", **who, upstream=upstream, outcome="cancelled", duration_ms=round(seconds * 1000))
 
     @guarded
     def settled(self, outcome: Outcome, *, misplaced: bool) -> None:

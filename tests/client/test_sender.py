@@ -37,7 +37,7 @@ class Submitter:
 
     def send(self, submission: Submission, ended: deque[Sent]) -> Sent:
         """Take a request."""
-        made = Sent(submission.key, submission.request_id, ended)
+        made = Sent(submission.key, submission.request_id, "requests", ended)
         self.sent.append(made)
         self.names.append(submission.request_id or "")
         return made

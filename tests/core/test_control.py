@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.control import (
+    CANCEL,
     COMMAND_HEADER,
     ENDED_MAX,
     HALTED,
@@ -55,7 +56,7 @@ TARGETS = st.one_of(
     st.integers(0, 2**31 - 1).map(partition_target),
     st.integers(0, 2**63 - 1).map(lambda offset: request_target(f"a.b-c_d/7/{offset}@-_aZ09xy")),
 )
-STATES = {Kind.KEY: (PAUSED, HALTED, RUNNING), Kind.PARTITION: (PAUSED, RUNNING), Kind.REQUEST: (SKIP, RUNNING)}
+STATES = {Kind.KEY: (PAUSED, HALTED, RUNNING), Kind.PARTITION: (PAUSED, RUNNING), Kind.REQUEST: (SKIP, CANCEL, RUNNING)}
 
 
 @st.composite
@@ -64,8 +65,9 @@ def commands(draw: st.DrawFn) -> Command:
     target = draw(TARGETS)
     parsed = parse_target(target)
     assert parsed is not None
-    texts = [draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=100)) for _ in range(3)]
-    return Command(draw(st.text("abc-1", min_size=1)), target, draw(st.sampled_from(STATES[parsed.kind])), *texts)
+    at, by, reason = (draw(st.text(st.characters(exclude_categories=["Cs"]), max_size=100)) for _ in range(3))
+    key = draw(st.sampled_from(["", "doc:42"])) if parsed.kind is Kind.REQUEST else ""
+    return Command(draw(st.text("abc-1", min_size=1)), target, draw(st.sampled_from(STATES[parsed.kind])), at, by, reason, key=key)
 
 
 @given(commands())
@@ -177,16 +179,39 @@ def test_a_command_that_is_read_twice_counts_once() -> None:
     assert (PAUSED, "") == (desired.why_held(None, 1), desired.why_held(None, 0))
 
 
-def test_skips_are_known_by_position() -> None:
+@pytest.mark.parametrize("state", [SKIP, CANCEL])
+def test_what_is_to_end_is_known_by_position(state: str) -> None:
     """Until the tombstone that its effect writes."""
     desired = Desired()
-    skip = command(request_target(POSITION_ID), SKIP)
-    assert [request_target(POSITION_ID)] == put(desired, skip)
-    assert skip == desired.skip_of(POSITION_ID)
-    assert desired.skip_of(POSITION_ID + "x") is None
-    assert [POSITION_ID] == list(desired.skips())
+    wanted = command(request_target(POSITION_ID), state)
+    assert [request_target(POSITION_ID)] == put(desired, wanted)
+    assert wanted == desired.end_of(POSITION_ID)
+    assert desired.end_of(POSITION_ID + "x") is None
+    assert [POSITION_ID] == desired.to_end(3)
     assert request_target(POSITION_ID) == desired.apply(stands(tombstone(request_target(POSITION_ID), TOPIC), 1))
-    assert (None, []) == (desired.skip_of(POSITION_ID), list(desired.skips()))
+    assert (None, [], []) == (desired.end_of(POSITION_ID), desired.to_end(3), desired.ending_partitions)
+
+
+def test_the_last_word_about_a_request_counts() -> None:
+    """Skipped, then cancelled: it is cancelled; and it is one request."""
+    desired, target = Desired(), request_target(POSITION_ID)
+    assert [target, target] == put(desired, command(target, SKIP), command(target, CANCEL, "id-2"))
+    found = desired.end_of(POSITION_ID)
+    assert found is not None
+    assert (CANCEL, [POSITION_ID]) == (found.state, desired.to_end(3))
+
+
+def test_what_is_to_end_is_found_by_partition_and_offset() -> None:
+    """In the order of the log, whatever the order of the commands: those of the offsets that are asked for, and of no other partition."""
+    desired = Desired()
+    names = {n: f"dispatcher.requests/3/{n}@AbCdEfGh" for n in (9, 41, 100)}
+    other = "dispatcher.requests/4/41@AbCdEfGh"
+    put(desired, *(command(request_target(name), CANCEL, name) for name in (names[100], other, names[9], names[41])))
+    assert [*names.values()] == desired.to_end(3)
+    assert [names[41]] == desired.to_end(3, range(10, 100))
+    assert [names[9], names[41]] == desired.to_end(3, range(9, 42))
+    assert ([], [other]) == (desired.to_end(3, range(10, 41)), desired.to_end(4))
+    assert [3, 4] == sorted(desired.ending_partitions)
 
 
 def test_a_halt_of_ours_counts_at_once_and_until_it_is_read_back() -> None:
@@ -262,4 +287,6 @@ def test_the_fold_is_that_of_a_dictionary(written: list[Command]) -> None:
         for _ in range(times):
             put(desired, *named)
         assert expected == {one.target: one for one in desired.targets()}
-        assert {one.target for one in expected.values() if one.state == SKIP} == {request_target(name) for name in desired.skips()}
+        ending = [name for number in desired.ending_partitions for name in desired.to_end(number)]
+        assert {one.target for one in expected.values() if one.state in {SKIP, CANCEL}} == {request_target(name) for name in ending}
+        assert all(desired.end_of(name) == expected[request_target(name)] for name in ending)

@@ -8,12 +8,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dispatcher.core.ending import Skipped
+from dispatcher.core.ending import CUT_OFF, Cancelled, Early, Skipped
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.parked import Entry
 from dispatcher.core.status import Reason, Status
-from dispatcher.core.steps import Busy, Closed, Fetch, Held, Idle, Ready, Settle, Start, Wait
+from dispatcher.core.steps import Busy, Closed, CutOff, Fetch, Held, Idle, Ready, Settle, Start, Wait
 from dispatcher.core.verdict import Retry
 from tests.core.aside import Aside
 from tests.core.keyed import DECODER, KEY, Hold, offsets
@@ -39,6 +39,7 @@ class LaneMachine(RuleBasedStateMachine):
         self.bad: set[int] = set()
         self.refused: set[int] = set()
         self.skipped: set[int] = set()
+        self.cutting: set[int] = set()  # in a call that is to be cut off, or that has been
         self.calls: dict[int, int] = {}
         self.due: dict[int, float] = {}
         self.ended: list[int] = []
@@ -158,6 +159,7 @@ class LaneMachine(RuleBasedStateMachine):
         assert (outcome.reply.reason is Reason.MALFORMED) == (offset in self.bad)
         assert (outcome.reply.reason is Reason.HALTED_KEY) == (offset in self.refused)
         assert outcome.reply.attempts == self.calls.get(offset, 0)
+        assert (outcome.reply.fault is not None and outcome.reply.fault.kind == CUT_OFF) <= (offset in self.cutting)
         self.ended.append(offset)
         for kept in (self.here, self.away, self.leaving):
             kept.discard(offset)
@@ -172,6 +174,12 @@ class LaneMachine(RuleBasedStateMachine):
             self.due[self.calling] = verdict.at
             if self.closed and self.calling not in self.skipped:
                 self.here.clear()
+        self.calling = None
+
+    @precondition(lambda self: self.calling in self.cutting)
+    @rule()
+    def cut_off(self) -> None:
+        self.lane.cut_off(now(self.later_s))
         self.calling = None
 
     # --- it makes room, and takes back ------------------------------------------------------------------------------------------------
@@ -235,22 +243,29 @@ class LaneMachine(RuleBasedStateMachine):
         self.hold.why = why
 
     @precondition(lambda self: self.end)
-    @rule(data=st.data())
-    def skip(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), early=st.sampled_from([Skipped("not wanted"), Cancelled("not wanted")]))
+    def end_early(self, data: st.DataObject, early: Early) -> None:
         offset = data.draw(st.integers(0, self.end - 1))
         there = offset in (self.here | self.away | self.leaving) - self.refused
         if self.lane.holds(offset):
             assert there
             self.skipped.add(offset)
-        match self.lane.end(offset, Skipped("not wanted"), now(self.later_s)):
+        else:
+            assert not there or (self.lane.request is not None and self.lane.request.record.offset == offset)
+        match self.lane.end(offset, early, now(self.later_s)):
             case Outcome() as outcome:
                 assert there
                 self._ended(outcome)
             case Fetch(entries):
                 assert [entry.offset for entry in entries] == [offset]
                 self._asked(entries)
+            case CutOff():
+                assert isinstance(early, Cancelled)
+                assert offset == self.calling
+                assert offset not in self.cutting
+                self.cutting.add(offset)
             case None:
-                pass
+                assert not isinstance(early, Cancelled) or offset not in {self.calling} - self.cutting
 
     @precondition(lambda self: len(self.ended) > 3)
     @rule()

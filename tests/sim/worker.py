@@ -18,7 +18,7 @@ from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder
+from dispatcher.core.request import Decoder, Request
 from dispatcher.core.room import Room
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
@@ -123,6 +123,10 @@ class Ear:
         """Hear of a call's end: `retry`, `settled` or `dead`."""
         if self._process.alive:
             self._tally[type(verdict).__name__.lower()] += 1
+
+    def cancelled(self, request: Request, _: float) -> None:
+        """Hear of a call that was cut off."""
+        self.info("cancelled", at=(request.record.partition, request.record.offset))
 
     def settled(self, outcome: Any, *, misplaced: bool) -> None:
         """Hear of an outcome."""

@@ -9,14 +9,14 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from dispatcher.core.call import Ambiguous, Call, CallResult
-from dispatcher.core.control import SKIP, Command, message, request_target
+from dispatcher.core.control import CANCEL, SKIP, Command, message, request_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.gap import Gap
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder
+from dispatcher.core.request import Decoder, Request
 from dispatcher.core.room import Room
 from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled
@@ -89,6 +89,7 @@ class Ear:
 
     def started(self, start: Start) -> None: ...
     def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
+    def cancelled(self, request: Request, seconds: float) -> None: ...
     def settled(self, outcome: Outcome, *, misplaced: bool) -> None: ...
     def acknowledged(self, outcome: Outcome) -> None: ...
     def assigned(self, partition: Partition) -> None: ...
@@ -144,16 +145,19 @@ class Stage:
 
     # --- what people want -----------------------------------------------------------------------------------------------------------
 
-    def want(self, target: str, state: str, name: str = "a") -> None:
+    def want(self, target: str, state: str, name: str = "a", key: str = "") -> None:
         """Somebody writes a command."""
-        written = message(Command(f"{name}-{self._control}", target, state, "", "ann", "no need"), CONTROL)
+        written = message(Command(f"{name}-{self._control}", target, state, "", "ann", "no need", key=key), CONTROL)
         self.engine.commanded([Record(CONTROL, 0, self._control, written.key, written.value, written.headers)])
         self._control += 1
 
     def skip(self, offset: int, partition: int = 0) -> None:
         """Somebody skips a request."""
-        place = position_id(record(offset=offset, partition=partition), TOPIC_ID)
-        self.want(request_target(place), SKIP)
+        self.want(target_of(offset, partition), SKIP)
+
+    def cancel(self, offset: int, key: str = "", partition: int = 0) -> None:
+        """Somebody cancels a request, and says whose it is where `key` does."""
+        self.want(target_of(offset, partition), CANCEL, key=key)
 
     # --- the others' parts ----------------------------------------------------------------------------------------------------------
 
@@ -220,6 +224,11 @@ class Stage:
         """Answer all open calls, or those of these requests."""
         for offset in list(self.callee.calls) if offsets is None else offsets:
             self.callee.answer(offset)
+
+
+def target_of(offset: int, partition: int = 0) -> str:
+    """What a command about a request names."""
+    return request_target(position_id(record(offset=offset, partition=partition), TOPIC_ID))
 
 
 def _drained(queue: SimpleQueue[LETTER]) -> list[LETTER]:
