@@ -253,6 +253,10 @@ class UpstreamSettings(Section):
     allow_other_credential: bool = False
     call_timeout_s: Positive = 60
     connect_timeout_s: Positive = 10
+    # Longest time from sending a request to the head of its answer, and between two parts of the body. Unset: only call_timeout_s counts,
+    # since a model that thinks for a minute sends nothing meanwhile, and a call that is cut off too early is paid for and made again.
+    first_byte_timeout_s: Positive | None = None
+    idle_timeout_s: Positive | None = None
     attempts_max: Annotated[int, Field(ge=1, le=100)] = 3
     backoff_base_s: Positive = 1
     backoff_max_s: Positive = 30
@@ -272,6 +276,17 @@ class UpstreamSettings(Section):
     )
     # Response headers that a reply shows, in lower case; a trailing * takes all with that beginning.
     response_headers: tuple[str, ...] = ("content-type", "retry-after", "retry-after-ms", "request-id", "x-request-id", "x-ratelimit-*")
+
+    @model_validator(mode="after")
+    def _clocks_can_run_out(self) -> UpstreamSettings:
+        for name in ("first_byte_timeout_s", "idle_timeout_s"):
+            limit_s = getattr(self, name)
+            if limit_s is not None and limit_s >= self.call_timeout_s:
+                raise ValueError(
+                    f"{name} ({limit_s:g}) is not less than call_timeout_s ({self.call_timeout_s:g}), which ends each call before: "
+                    "lower it, or leave it out"
+                )
+        return self
 
 
 class LogSettings(Section):

@@ -42,7 +42,7 @@ class NotSent:
 class Ambiguous:
     """The request left, no whole answer came: the callee may have done it, and may still be doing it."""
 
-    kind: str  # timeout, reset, truncated, protocol
+    kind: str  # timeout, first_byte_timeout, idle_timeout, reset, truncated, protocol
     message: str
 
 

@@ -10,7 +10,7 @@ import uvloop
 
 from dispatcher.adapters.http import HttpEngine, open_engine
 from tests.contract.engines import CANARY, Opener, make_settings
-from tests.contract.hostile import HostileCallee
+from tests.contract.hostile import HostileCallee, listening
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -21,10 +21,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 @pytest.fixture
 async def callee() -> AsyncIterator[HostileCallee]:
     """Listen on a free loopback port; it answers every request with 200 `{}` until told otherwise."""
-    callee = HostileCallee()
-    await callee.listen()
-    yield callee
-    await callee.stop()
+    async with listening() as callee:
+        yield callee
 
 
 @pytest.fixture(params=["aiohttp", "httpx"])

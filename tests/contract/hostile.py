@@ -7,10 +7,17 @@ import socket
 import ssl
 import struct
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def head(*lines: bytes, status: bytes = b"200 OK") -> bytes:
+    """Write an answer's head."""
+    return b"\r\n".join((b"HTTP/1.1 " + status, *lines, b"", b""))
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,18 @@ class Act:
     then: Literal["keep", "close", "reset", "hang"] = "keep"
     pause_s: float = 0
     read: bool = True  # False: act as soon as the connection is there, and never read the request
+
+
+# Callees that never answer in full.
+HANGS = (
+    ("no answer", Act((), "hang")),
+    ("head only", Act((head(b"Content-Length: 10"),), "hang")),
+    ("half a head", Act((b"HTTP/1.1 200 OK\r\n",), "hang")),
+    ("half a body", Act((head(b"Content-Length: 10") + b"abc",), "hang")),
+    ("drip", Act(tuple(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"[n : n + 1] for n in range(40)), "hang", pause_s=0.02)),
+    ("endless body", Act((head(), *(b"x" for _ in range(1000))), "hang", pause_s=0.02)),
+    ("1xx for ever", Act(tuple(head(status=b"100 Continue") for _ in range(1000)), "hang", pause_s=0.02)),
+)
 
 
 class HostileCallee:
@@ -88,8 +107,7 @@ class HostileCallee:
         self.playing += 1
         try:
             for part in act.send:
-                writer.write(part)
-                await writer.drain()
+                await self._write(writer, part)
                 if act.pause_s:
                     await self._hear_leaving(reader, act.pause_s)
         finally:
@@ -101,6 +119,14 @@ class HostileCallee:
             taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()
         return act.then == "keep"
+
+    async def _write(self, writer: asyncio.StreamWriter, part: bytes) -> None:
+        try:
+            writer.write(part)
+            await writer.drain()
+        except OSError:
+            self.left += 1
+            raise
 
     async def _hear_leaving(self, reader: asyncio.StreamReader, within_s: float | None) -> None:
         """Wait so long for the client to close its end. Raises IncompleteReadError then, OSError where it reset."""
@@ -115,6 +141,17 @@ class HostileCallee:
         assert gone, "a client that was not answered sent more"
         self.left += 1
         raise asyncio.IncompleteReadError(b"", None)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[HostileCallee]:
+    """Listen on a free loopback port, until all that the callee has is closed."""
+    callee = HostileCallee()
+    await callee.listen()
+    try:
+        yield callee
+    finally:
+        await callee.stop()
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:

@@ -14,13 +14,8 @@ from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.errors import ConfigError
 from tests.contract.engines import CALL, CANARY, SHORT_S, Opener, answered_next, make_settings
-from tests.contract.hostile import OK, Act, HostileCallee
+from tests.contract.hostile import HANGS, OK, Act, HostileCallee, head
 from tests.waiting import eventually_async
-
-
-def head(*lines: bytes, status: bytes = b"200 OK") -> bytes:
-    """Write an answer's head."""
-    return b"\r\n".join((b"HTTP/1.1 " + status, *lines, b"", b""))
 
 
 async def test_a_call_arrives_as_written_with_its_credential_and_nothing_else(engine: HttpEngine, callee: HostileCallee) -> None:
@@ -231,27 +226,6 @@ async def test_a_large_request_refused_early(engine: HttpEngine, callee: Hostile
     result = await engine.call(replace(CALL, body=b"x" * 8_000_000))
     assert isinstance(result, Answered | Ambiguous)
     await answered_next(engine)
-
-
-HANGS = (
-    ("no answer", Act((), "hang")),
-    ("head only", Act((head(b"Content-Length: 10"),), "hang")),
-    ("half a head", Act((b"HTTP/1.1 200 OK\r\n",), "hang")),
-    ("half a body", Act((head(b"Content-Length: 10") + b"abc",), "hang")),
-    ("drip", Act(tuple(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"[n : n + 1] for n in range(40)), "hang", pause_s=0.02)),
-    ("endless body", Act((head(), *(b"x" for _ in range(1000))), "hang", pause_s=0.02)),
-    ("1xx for ever", Act(tuple(head(status=b"100 Continue") for _ in range(1000)), "hang", pause_s=0.02)),
-)
-
-
-@pytest.mark.parametrize("act", [row[1] for row in HANGS], ids=[row[0] for row in HANGS])
-async def test_timeouts_end_the_connection(engine: HttpEngine, callee: HostileCallee, act: Act) -> None:
-    """What does not answer in full within the call's time is ambiguous, and its connection is really closed."""
-    callee.play(act)
-    assert ambiguous_kind(await engine.call(replace(CALL, timeout_s=SHORT_S))) == "timeout"
-    await eventually_async(lambda: (callee.left, callee.open) == (1, 0))
-    await answered_next(engine)
-    assert len(callee.requests) == 2
 
 
 @pytest.mark.parametrize("act", [row[1] for row in HANGS], ids=[row[0] for row in HANGS])

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from dispatcher.adapters.http import open_engine
-from dispatcher.core.call import Answered, Call, CallResult, NotSent
+from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
 from dispatcher.settings import Settings
-from tests.contract.hostile import HostileCallee
+from tests.contract.hostile import Act, HostileCallee
+from tests.waiting import eventually_async
 
 CANARY = "Bearer sk-canary-77aa"
 
@@ -39,7 +40,7 @@ async def secure(certificate: tuple[Path, Path]) -> AsyncIterator[HostileCallee]
     await callee.stop()
 
 
-async def ask(engine_name: str, base_url: str) -> CallResult:
+async def ask(engine_name: str, base_url: str, timeout_s: float = 30) -> CallResult:
     """Make one call with a new engine."""
     settings = Settings.model_validate(
         {
@@ -50,7 +51,7 @@ async def ask(engine_name: str, base_url: str) -> CallResult:
     )
     engine = open_engine(settings, {"a": CANARY})
     try:
-        return await engine.call(Call("up", "POST", "/x", (), b"{}", "a", 30))
+        return await engine.call(Call("up", "POST", "/x", (), b"{}", "a", timeout_s))
     finally:
         await engine.close()
 
@@ -78,3 +79,16 @@ async def test_who_is_not_trusted_sees_nothing(
     assert isinstance(result, NotSent), result
     assert result.kind == "tls"
     assert secure.requests == []
+
+
+@pytest.mark.parametrize("engine_name", ["aiohttp", "httpx"])
+async def test_what_takes_too_long_is_cut_off(
+    engine_name: str, secure: HostileCallee, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callee that says nothing more sees the connection end: it is not asked for TLS's goodbye first."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    secure.play(Act((b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",), "hang"))
+    result = await ask(engine_name, f"https://localhost:{secure.port}", 2.0)
+    assert isinstance(result, Ambiguous)
+    assert "timeout" == result.kind
+    await eventually_async(lambda: (secure.left, secure.open) == (1, 0))

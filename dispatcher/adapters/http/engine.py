@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Protocol
 
+from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.target import Target, make_target
 from dispatcher.core.call import Call, CallResult
@@ -16,11 +16,15 @@ class Transport(Protocol):
     """One client library behind one exchange.
 
     It connects only to addresses that the target allows, sends the request at most once, follows nothing, remembers no cookie,
-    and gives a typed result. What it raises nevertheless counts as ambiguous. Cancelled, it closes the connection at once.
+    and gives a typed result. What it raises nevertheless counts as ambiguous, once it has told the clock that it sends. Cancelled, it
+    closes the connection at once.
     """
 
-    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
-        """Send the request and read the answer, up to the target's limit; `path` and `headers` are whole and checked."""
+    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]], clock: CallClock) -> CallResult:
+        """Send the request and read the answer, up to the target's limit; `path` and `headers` are whole and checked.
+
+        The clock is told before the first byte is sent, when the head of the answer is there, and after each part of its body.
+        """
 
     async def close(self) -> None:
         """Close every connection."""
@@ -41,13 +45,14 @@ class HttpEngine:
         path, headers = target.path(call), target.headers(call)
         if path is None or headers is None:
             return not_sent("invalid_request", call.upstream)
+        clock = CallClock(target, call.timeout_s)
         try:
-            async with asyncio.timeout(call.timeout_s):
-                return target.masked(call, await self._transport.exchange(target, call, path, headers))
-        except TimeoutError:
-            return ambiguous("timeout", call.upstream)
-        except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane, and may have come after the request left
-            return ambiguous("protocol", call.upstream)
+            async with clock:
+                return target.masked(call, await self._transport.exchange(target, call, path, headers, clock))
+        except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane
+            if clock.has_run_out:
+                return clock.ran_out()
+            return not_sent("connect", call.upstream) if clock.is_connecting else ambiguous("protocol", call.upstream)
 
     async def close(self) -> None:
         """Close every connection; calls in flight end as ambiguous."""

@@ -40,6 +40,8 @@ class Target:
     prefix: str  # path of base_url, without a slash at the end
     allow_private: bool
     connect_timeout_s: float
+    first_byte_timeout_s: float | None
+    idle_timeout_s: float | None
     response_max_bytes: int
     credentials: Mapping[str, tuple[str, str]] = field(repr=False)  # alias -> header name in lower case, secret
     masks: Mapping[str, Redactor] = field(repr=False)  # alias -> keeps its secret out of answers
@@ -95,6 +97,8 @@ def make_target(name: str, settings: Settings, secrets: Mapping[str, str]) -> Ta
         prefix=url.path.rstrip("/"),
         allow_private=upstream.allow_private,
         connect_timeout_s=upstream.connect_timeout_s,
+        first_byte_timeout_s=upstream.first_byte_timeout_s,
+        idle_timeout_s=upstream.idle_timeout_s,
         response_max_bytes=upstream.response_max_bytes,
         credentials=credentials,
         masks={alias: Redactor([secret]) for alias, (_, secret) in credentials.items()},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import socket
 import ssl
 from collections.abc import Iterable
+from contextvars import ContextVar
 
 import aiohttp
 from aiohttp.client_middlewares import ClientHandlerType
@@ -12,12 +15,16 @@ from yarl import URL
 
 from dispatcher.adapters.http.addresses import AddressRefused, is_private
 from dispatcher.adapters.http.answer import header_pairs
+from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.limits import CONNECTIONS_TRIED_MAX, HEADER_MAX_BYTES, HEADERS_MAX, IDLE_MAX_S
 from dispatcher.adapters.http.target import Target
 from dispatcher.core.call import Answered, Call, CallResult
 
 _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
+
+# Of larger bytes aiohttp warns; as a file it sends them in parts.
+_BYTES_MAX = 1024 * 1024
 
 
 class _Broken(Exception):
@@ -28,12 +35,44 @@ class _SpokenTo(Exception):
     """A connection on which the callee spoke before it was asked. Nothing was sent on it, and it is closed."""
 
 
+class _Passage:
+    """How far one call has come, and the connection that it is on. Of the task that makes the call."""
+
+    __slots__ = ("clock", "is_whole", "transport")
+
+    def __init__(self, clock: CallClock) -> None:
+        self.clock = clock
+        self.is_whole = False  # the answer was read to its end: the connection may serve others by now
+        self.transport: asyncio.Transport | None = None
+
+    def begin(self, connection: aiohttp.connector.Connection) -> None:
+        """The request goes onto this connection now."""
+        self.clock.sending()
+        self.transport = connection.transport
+        connection.add_callback(self._let_go)
+
+    def end(self) -> None:
+        """The call has ended. One that broke off is cut: closing would first send what is left of the request, and over TLS say goodbye."""
+        if not self.is_whole and self.transport is not None:
+            self.transport.abort()
+
+    def _let_go(self) -> None:
+        """The connection is closed, or given back: not if an early answer left a part of the request unsent."""
+        if self.transport is not None and self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+# That of the call that this task makes: aiohttp makes the request, and hands nothing of ours through to it.
+_passage: ContextVar[_Passage] = ContextVar("_passage")
+
+
 class _Request(aiohttp.ClientRequest):
     """A request that goes only onto a silent connection: aiohttp would take bytes that wait there for the answer to it."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         if conn.protocol is None or conn.protocol.should_close:
             raise _SpokenTo
+        _passage.get().begin(conn)
         return await super().send(conn)
 
 
@@ -50,8 +89,16 @@ class AiohttpTransport:
         # Of the whole call only the connecting is timed here; the engine's deadline covers the rest.
         self._timeouts = {target.upstream: aiohttp.ClientTimeout(total=None, connect=target.connect_timeout_s) for target in targets}
 
-    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
+    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]], clock: CallClock) -> CallResult:
         """See Transport.exchange."""
+        passage = _Passage(clock)
+        _passage.set(passage)
+        try:
+            return await self._exchange(target, call, path, headers, passage)
+        finally:
+            passage.end()
+
+    async def _exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]], passage: _Passage) -> CallResult:
         for _ in range(CONNECTIONS_TRIED_MAX):
             try:
                 response = await self._send(target, call, path, headers)
@@ -60,7 +107,7 @@ class AiohttpTransport:
             except (aiohttp.ClientError, _Broken) as error:
                 return _without_answer(error, target.upstream)
             try:
-                return await _answer(response, target)
+                return await _answer(response, target, passage)
             except aiohttp.ClientError:
                 return ambiguous("truncated", target.upstream)
             finally:
@@ -74,7 +121,7 @@ class AiohttpTransport:
             # encoded: as written; yarl would otherwise turn %2F in a query into a slash.
             URL(self._origins[target.upstream] + path, encoded=True),
             headers=headers,
-            data=call.body,
+            data=call.body if call.body is None or len(call.body) <= _BYTES_MAX else io.BytesIO(call.body),
             allow_redirects=False,
             timeout=self._timeouts[target.upstream],
         )
@@ -123,19 +170,23 @@ async def _once(request: aiohttp.ClientRequest, send: ClientHandlerType) -> aioh
         raise _Broken from error
 
 
-async def _answer(response: aiohttp.ClientResponse, target: Target) -> CallResult:
+async def _answer(response: aiohttp.ClientResponse, target: Target, passage: _Passage) -> CallResult:
+    passage.clock.receiving()
     if response.status < 200:  # a switch of protocols that nobody asked for
         return ambiguous("protocol", target.upstream)
-    body, truncated = await _body(response, target.response_max_bytes)
+    body, truncated = await _body(response, target, passage.clock)
+    passage.is_whole = not truncated
     return Answered(response.status, header_pairs(response.raw_headers), body, truncated)
 
 
-async def _body(response: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
-    """Read at most `most` bytes, and tell whether there were more."""
-    if response.content_length is not None and response.content_length <= most:
+async def _body(response: aiohttp.ClientResponse, target: Target, clock: CallClock) -> tuple[bytes, bool]:
+    """Read at most as many bytes as are kept, and tell whether there were more."""
+    most = target.response_max_bytes
+    if target.idle_timeout_s is None and response.content_length is not None and response.content_length <= most:
         return await response.read(), False
     kept = bytearray()
     async for part in response.content.iter_any():
+        clock.receiving()
         kept += part
         if len(kept) > most:
             return bytes(kept[:most]), True

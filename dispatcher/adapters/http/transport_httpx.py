@@ -9,15 +9,20 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
+from typing import Any
 
 import httpx
 
 from dispatcher.adapters.http.addresses import AddressRefused, lookup
 from dispatcher.adapters.http.answer import header_pairs
+from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.limits import ADDRESSES_MAX_AGE_S
 from dispatcher.adapters.http.target import Target
 from dispatcher.core.call import Answered, Call, CallResult, NotSent
+
+# httpcore's own word for the moment in which a connection is there, and nothing has been written to it.
+_SENDS = "http11.send_request_headers.started"
 
 
 class _Door:
@@ -54,7 +59,7 @@ class HttpxTransport:
         trust = ssl.create_default_context()
         self._doors = {target.upstream: _Door(target, connections_max, trust) for target in targets}
 
-    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]]) -> CallResult:
+    async def exchange(self, target: Target, call: Call, path: str, headers: list[tuple[str, str]], clock: CallClock) -> CallResult:
         """See Transport.exchange."""
         door = self._doors[target.upstream]
         try:
@@ -65,17 +70,24 @@ class HttpxTransport:
             return not_sent("connect_timeout", target.upstream)
         except socket.gaierror as error:
             return not_sent("dns", target.upstream, error.strerror or "")
+
+        async def told(event: str, _: dict[str, Any]) -> None:
+            if event == _SENDS:
+                clock.sending()
+
         raw = [(b"host", target.authority.encode())]
         raw += [(name.encode(), value.encode()) for name, value in headers]
         extensions = {
-            "timeout": {"connect": target.connect_timeout_s},
+            # One of several addresses may be dead: the others have their share of the time.
+            "timeout": {"connect": target.connect_timeout_s / len(urls)},
+            "trace": told,
             "target": path.encode(),  # as written: httpx would rewrite some characters
             "sni_hostname": target.host,
         }
         result: CallResult = not_sent("connect", target.upstream)
         for url in urls:
             request = httpx.Request(call.method, url, headers=raw, content=call.body, extensions=extensions)
-            result = await _exchange(door.transport, request, target)
+            result = await _exchange(door.transport, request, target, clock)
             if not isinstance(result, NotSent):
                 break
         return result
@@ -86,7 +98,7 @@ class HttpxTransport:
             await door.transport.aclose()
 
 
-async def _exchange(transport: httpx.AsyncHTTPTransport, request: httpx.Request, target: Target) -> CallResult:
+async def _exchange(transport: httpx.AsyncHTTPTransport, request: httpx.Request, target: Target, clock: CallClock) -> CallResult:
     """Send once over a connection to one address."""
     try:
         response = await transport.handle_async_request(request)
@@ -95,7 +107,8 @@ async def _exchange(transport: httpx.AsyncHTTPTransport, request: httpx.Request,
     try:
         if response.status_code < 200:  # a switch of protocols that nobody asked for
             return ambiguous("protocol", target.upstream)
-        body, truncated = await _body(response, target.response_max_bytes)
+        clock.receiving()
+        body, truncated = await _body(response, target.response_max_bytes, clock)
     except httpx.TransportError:
         return ambiguous("truncated", target.upstream)
     finally:
@@ -103,10 +116,11 @@ async def _exchange(transport: httpx.AsyncHTTPTransport, request: httpx.Request,
     return Answered(response.status_code, header_pairs(response.headers.raw), body, truncated)
 
 
-async def _body(response: httpx.Response, most: int) -> tuple[bytes, bool]:
+async def _body(response: httpx.Response, most: int, clock: CallClock) -> tuple[bytes, bool]:
     """Read at most `most` bytes, and tell whether there were more."""
     kept = bytearray()
     async for part in response.aiter_raw():
+        clock.receiving()
         kept += part
         if len(kept) > most:
             return bytes(kept[:most]), True
