@@ -105,7 +105,8 @@ class Scene:
     def cause(self, worker: str, since: float, until: float) -> Cause:
         """Say what befell `worker` between the beginning of its call and the moment at which another one was made."""
         fate = self._fates[worker]
-        if fate.killed_at is not None and since <= fate.killed_at <= until:
+        # It began none after that, but the callee may have heard of one a moment later: it was on its way.
+        if fate.killed_at is not None and fate.killed_at <= until:
             return "worker killed"
         if any(froze <= until and since <= thawed for froze, thawed in fate.frozen):
             return "worker frozen"

@@ -36,6 +36,7 @@ def _cause(*calls: Call, by: Scene | None = None, handed: frozenset[tuple[int, i
     ("befell", "expected"),
     [
         (_scene(Fate("a", killed_at=102.0)), "worker killed"),
+        (_scene(Fate("a", killed_at=99.9)), "worker killed"),
         (_scene(Fate("a", frozen=[(100.5, 109.0)])), "worker frozen"),
         (_scene(Fate("a", overstayed=[105.0])), "worker past its grace"),
         (_scene(Fate("a", ended_at=105.0)), "worker ended by itself"),

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster, settling
 from dispatcher.adapters.kafka.clients import Isolation
+from dispatcher.adapters.kafka.coordinator import describe_group
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.core.commit_note import decode, decode_any
 from dispatcher.core.headway import Headway
@@ -138,13 +139,10 @@ def owned(cluster: Cluster, settings: Settings) -> set[int]:
 def owners(cluster: Cluster, settings: Settings) -> dict[int, str]:
     """Name who has which partition of the request topic now, by `client.id`; nobody where there is no such group."""
     group, topic = settings.worker.group, settings.topics.requests
-    answer = cluster.settled(
-        lambda attempt_s: cluster.client.describe_consumer_groups([group], request_timeout=attempt_s)[group], f"describing group {group}"
-    )
+    answer = cluster.insisted(lambda attempt_s: describe_group(cluster.client, group, attempt_s), f"describing group {group}")
     return {
         part.partition: str(member.client_id)
         for member in answer.members or ()
-        if member.assignment is not None
         for part in member.assignment.topic_partitions
         if part.topic == topic
     }

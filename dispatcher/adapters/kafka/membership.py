@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._group import MemberAssignment, MemberDescription  # `admin` shows them, but not to a strict type checker
 
 from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.coordinator import describe_group
 from dispatcher.settings import Settings
 
 # Somebody waits for the answer with a time-out of a few seconds, and asks again.
@@ -63,7 +64,7 @@ class Membership:
     def _members(self) -> Sequence[MemberDescription] | None:
         client = self._client = self._client or self._asking()
         try:
-            answer = client.describe_consumer_groups([self._group], request_timeout=ANSWER_S)[self._group].result(ANSWER_S)
+            answer = describe_group(client, self._group, ANSWER_S)
         except (KafkaException, FutureTimeout):
             # It may hold on to a broker that is dead or stands still: another one is asked the next time.
             self._client = None
