@@ -8,13 +8,15 @@ given to whoever joins, until `max.poll.interval.ms` is over. Who joins anew is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
 from dispatcher.adapters.kafka.membership import Given, Held
 
-# What is to be given up is told with the next heartbeat's answer, and what the group says may be a moment old: so many looks must agree.
-SAME_LOOKS = 4
+# What is to be given up is told with the next heartbeat's answer, whose own may already be under way, and what the group says may be a
+# moment old: for so many heartbeats and seconds must all looks agree, one every `LOOK_S`.
+HEARTBEATS, MOMENT_S, LOOK_S = 2, 4.0, 2.0
 
 
 class Log(Protocol):
@@ -27,7 +29,8 @@ class Attendance:
     """Called now and then, by one thread at a time.
 
     `held` gives what the client has, None while it is being changed; `given` what the group says of a member, None where that is not known.
-    It may block. `rejoin` is told the number of changes for which the client is to join anew.
+    It may block. `rejoin` is told the number of changes for which the client is to join anew. `heartbeat_s`: how often the group hears of
+    a member; `looks` in a row must agree, since what it has to say comes with the answer.
     """
 
     def __init__(
@@ -36,11 +39,13 @@ class Attendance:
         given: Callable[[str], Given | None],
         rejoin: Callable[[int], None],
         log: Log,
+        heartbeat_s: float,
     ) -> None:
         self._held = held
         self._given = given
         self._rejoin = rejoin
         self._log = log
+        self.looks = math.ceil((HEARTBEATS * heartbeat_s + MOMENT_S) / LOOK_S)
         self._last: tuple[Held, frozenset[int]] | None = None
         self._same = 0
 
@@ -54,7 +59,7 @@ class Attendance:
             return
         self._same = self._same + 1 if self._last == (held, missed) else 1
         self._last = held, missed
-        if self._same >= SAME_LOOKS:
+        if self._same >= self.looks:
             hint = "an answer of the group's coordinator came too late: this worker hands over what it has, and joins again"
             self._log.warning("rejoining", partitions=sorted(missed), hint=hint)
             self._last, self._same = None, 0

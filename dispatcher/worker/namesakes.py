@@ -13,23 +13,24 @@ from dispatcher.worker.clock import Clock
 
 # Between two looks: each is a small request.
 FIRST_LOOKS_S, LOOK_S = 1.0, 10.0
-# A predecessor that died is a member until its session has run out: 60 s, where brokers have their defaults, is the longest.
-PREDECESSOR_S = 75.0
+# A predecessor that died is a member until its session has run out, and for a moment more.
+MOMENT_S = 30.0
 
 
 class Namesakes:
     """`fault` is None as long as nobody else has the name. Owned by whoever calls `look`, in one thread at a time.
 
     `members` gives the ids of the group's members of our name, None where Kafka does not answer; it may block. `own` gives our own id,
-    empty while we are no member.
+    empty while we are no member; `session_s`: how long the group waits for a member that is silent.
     """
 
-    def __init__(self, slot: str, members: Callable[[], set[str] | None], own: Callable[[], str], clock: Clock) -> None:
+    def __init__(self, slot: str, members: Callable[[], set[str] | None], own: Callable[[], str], clock: Clock, session_s: float) -> None:
         self.fault: BrokerError | None = None
         self._slot = slot
         self._members = members
         self._own = own
         self._clock = clock
+        self._predecessor_s = session_s + MOMENT_S
         self._ours: set[str] = set()
         self._before: dict[str, float] | None = None  # who was there before us, and since when we know; monotonic seconds
 
@@ -48,7 +49,7 @@ class Namesakes:
         if self._before is None:
             self._before = dict.fromkeys(others, now)
         # Two that have started at once are there before each other: the same one of them goes, whoever looks.
-        at_once = {other for other in others & self._before.keys() if now - self._before[other] > PREDECESSOR_S and other > own}
+        at_once = {other for other in others & self._before.keys() if now - self._before[other] > self._predecessor_s and other > own}
         if at_once or others - self._before.keys():
             hint = "give every worker its own worker.slot, or leave it out"
             self.fault = BrokerError(f"another worker has the slot {self._slot!r}", hint)

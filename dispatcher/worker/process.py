@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import TopicFacts
-from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.adapters.kafka.clients import GroupProtocol, GroupTimes
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.membership import Membership
 from dispatcher.adapters.kafka.seat import Seat
@@ -33,7 +33,7 @@ from dispatcher.core.request import Decoder
 from dispatcher.core.room import room_of
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
-from dispatcher.worker.attendance import Attendance
+from dispatcher.worker.attendance import LOOK_S, Attendance
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.health import HealthServer
@@ -61,9 +61,9 @@ PUBLISHER_END_S = 6.0
 LEAVE_S = 20.0
 # How long a session lasts where the broker does not say it (Kafka's default). One begins anew where another broker takes the group over;
 # and its end takes some time to be noticed.
-SESSION_S, SESSIONS, SESSION_END_S = 45.0, 2, 10.0
-# How often the group is asked what we have: one small question. Several must agree that we have missed something.
-ATTEND_S = 2.0
+SESSIONS, SESSION_END_S = 2, 10.0
+# Kafka's own defaults, where the broker does not say.
+DEFAULT_TIMES = GroupTimes(session_s=45.0, heartbeat_s=5.0)
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
 FILES_BESIDE = 256
 
@@ -76,7 +76,7 @@ class Surroundings:
     reply_topics: Mapping[str, int]
     limits: Mapping[str, int]  # bytes of one record, per topic that is written
     protocol: GroupProtocol
-    session_s: float | None = None  # how long the group waits for a member; None where the broker does not decide, or does not say
+    times: GroupTimes | None = None  # of the group; None where the broker does not decide, or does not say
 
 
 def survey(settings: Settings) -> Surroundings:
@@ -99,12 +99,12 @@ def survey(settings: Settings) -> Surroundings:
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
     protocol = settings.worker.protocol
-    session_s = clients.kip848_session_timeout(cluster.client) if protocol in {"auto", "consumer"} else None
+    times = clients.kip848_times(cluster.client) if protocol in {"auto", "consumer"} else None
     if protocol == "auto":
-        protocol = "cooperative" if session_s is None else "consumer"
+        protocol = "cooperative" if times is None else "consumer"
     written = {topics.replies, topics.dead_letters, topics.parked, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
-    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, session_s)
+    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, times)
 
 
 def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:
@@ -235,6 +235,7 @@ class Worker:
             settings, topic_id, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
         )
         self._membership = Membership(settings, logger=kafka_logger())
+        self._times = surroundings.times or DEFAULT_TIMES
         self._observer = observer
         self._tick = self._clock.now().mono
         self._signals = 0
@@ -254,7 +255,7 @@ class Worker:
         worker, protocol = settings.worker, surroundings.protocol
         name = member_name(settings, protocol)
         made = partial(clients.consumer, settings, group=worker.group, protocol=protocol, instance=name, logger=kafka_logger())
-        patience_s = SESSIONS * (surroundings.session_s or SESSION_S) + SESSION_END_S
+        patience_s = SESSIONS * (surroundings.times or DEFAULT_TIMES).session_s + SESSION_END_S
         seat = None if name is None else Seat(name, made, patience_s, leaves=worker.on_stop == "leave")
         return Source(made(), settings.topics.requests, incremental=protocol != "eager", seat=seat)
 
@@ -298,7 +299,8 @@ class Worker:
         # Where the group does not know its members by name; and calls each of them something of its own.
         if member_name(settings, self._protocol) is None and "client.id" not in settings.kafka.properties:
             slot = settings.worker.slot
-            names = Namesakes(slot, partial(self._membership.of, CLIENT_PREFIX + slot), lambda: self.poller.member_id, self._clock)
+            of_ours, own = partial(self._membership.of, CLIENT_PREFIX + slot), lambda: self.poller.member_id
+            names = Namesakes(slot, of_ours, own, self._clock, self._times.session_s)
             watches.append(self._watch("name watch", names, lambda: asyncio.sleep(names.again_in_s)))
         await asyncio.gather(*watches)
 
@@ -317,10 +319,10 @@ class Worker:
     async def attend(self) -> None:
         """See that the group and our client agree on what is ours, and join anew where they do not."""
         given = partial(self._membership.given, topic=self._requests.name)
-        attendance = Attendance(lambda: self._source.held, given, self._source.rejoin, logger())
+        attendance = Attendance(lambda: self._source.held, given, self._source.rejoin, logger(), self._times.heartbeat_s)
         try:
             while not self.poller.is_ending:
-                await asyncio.sleep(ATTEND_S)
+                await asyncio.sleep(LOOK_S)
                 await self._thread("attendance", attendance.look)
         except Exception as error:  # noqa: BLE001 - as above
             self._bug(error, "attendance")

@@ -205,11 +205,11 @@ def test_a_failure_is_told_by_what_is_known_of_it(code: int, heard: list[int], e
 def test_our_broker_has_kip_848(settings: SettingsFactory) -> None:
     """Kafka 4 says its session timeout: the six seconds of our own brokers."""
     admin = clients.admin(settings(init=False))
-    assert clients.kip848_session_timeout(admin) == 6
+    assert clients.kip848_times(admin) == clients.GroupTimes(session_s=6, heartbeat_s=2)
 
 
 def test_a_mock_has_no_kip_848_and_silence_says_nothing() -> None:
     """Where nobody answers in time it is not known: a worker that took that for a classic group would be another protocol's member."""
-    assert clients.kip848_session_timeout(clients.admin(made(test_mock_num_brokers="1")), timeout_s=2) is None
+    assert clients.kip848_times(clients.admin(made(test_mock_num_brokers="1")), timeout_s=2) is None
     with pytest.raises(BrokerAway, match="cannot reach Kafka"):
-        clients.kip848_session_timeout(clients.admin(made()), timeout_s=0.2)
+        clients.kip848_times(clients.admin(made()), timeout_s=0.2)

@@ -60,7 +60,7 @@ def test_kafka_runs_on_the_wheels_java(tmp_path: Path) -> None:
         settings = at(bootstrap)
         init_topics(settings)
         assert check_topics(settings) == []
-        assert clients.kip848_session_timeout(clients.admin(settings)) == 6
+        assert clients.kip848_times(clients.admin(settings)) == clients.GroupTimes(session_s=6, heartbeat_s=2)
         producer = clients.producer(settings, transactional_id="wheel")
         producer.init_transactions(60)
         producer.begin_transaction()

@@ -84,7 +84,7 @@ def test_a_stopped_process_is_killed_after_the_grace(directory: Path, monkeypatc
         broker = LocalBroker(directory)
         bootstrap = broker.up()
         assert bootstrap != f"127.0.0.1:{stranger.getsockname()[1]}"
-    assert clients.kip848_session_timeout(clients.admin(at(bootstrap))) == 6
+    assert clients.kip848_times(clients.admin(at(bootstrap))) == clients.GroupTimes(session_s=6, heartbeat_s=2)
     found = started(directory)
     assert isinstance(found, LocalBroker)
     os.kill(int(broker.status().process or 0), signal.SIGSTOP)

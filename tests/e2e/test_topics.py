@@ -259,5 +259,5 @@ def test_the_right_password_works(guarded: str) -> None:
     made = login(guarded, "admin", PASSWORD)
     assert len(init_topics(made).created) == len(NAMES)
     assert check_topics(made) == []
-    assert clients.kip848_session_timeout(clients.admin(made)) == 6
-    assert clients.kip848_session_timeout(clients.admin(login(guarded, "agent", f"agent-{PASSWORD}"))) is None
+    assert clients.kip848_times(clients.admin(made)) == clients.GroupTimes(session_s=6, heartbeat_s=2)
+    assert clients.kip848_times(clients.admin(login(guarded, "agent", f"agent-{PASSWORD}"))) is None

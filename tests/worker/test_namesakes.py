@@ -6,7 +6,9 @@ import pytest
 
 from dispatcher.core.instant import Instant
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.namesakes import FIRST_LOOKS_S, LOOK_S, PREDECESSOR_S, Namesakes
+from dispatcher.worker.namesakes import FIRST_LOOKS_S, LOOK_S, MOMENT_S, Namesakes
+
+SESSION_S = 45.0
 
 
 class Group(SystemClock):
@@ -34,7 +36,7 @@ def group() -> Group:
 
 def member(group: Group, own: str) -> Namesakes:
     """Make one who looks."""
-    return Namesakes("7", lambda: group.members, lambda: own, group)
+    return Namesakes("7", lambda: group.members, lambda: own, group, SESSION_S)
 
 
 def test_who_comes_later_stays(group: Group) -> None:
@@ -53,7 +55,7 @@ def test_a_predecessor_that_has_died_is_nobody(group: Group) -> None:
     again = member(group, "a")
     for _ in range(6):
         assert "" == group.look(again, "a", "z")
-    assert "" == group.look(again, "a", after_s=PREDECESSOR_S)
+    assert "" == group.look(again, "a", after_s=SESSION_S + MOMENT_S)
 
 
 def test_of_two_that_start_at_once_one_goes(group: Group) -> None:
@@ -61,14 +63,14 @@ def test_of_two_that_start_at_once_one_goes(group: Group) -> None:
     one, other = member(group, "a"), member(group, "b")
     for names in (one, other):
         assert "" == group.look(names, "a", "b")
-    faults = [group.look(names, "a", "b", after_s=PREDECESSOR_S) for names in (one, other)]
+    faults = [group.look(names, "a", "b", after_s=SESSION_S + MOMENT_S) for names in (one, other)]
     assert [True, False] == [bool(fault) for fault in faults]
 
 
 def test_who_was_thrown_out_and_joins_again_is_no_other(group: Group) -> None:
     """A classic member comes back under another id, and its old one may be there for a moment."""
     ids = ["a", "a", "b", "b", "b", "b"]
-    names = Namesakes("7", lambda: group.members, lambda: ids.pop(0), group)
+    names = Namesakes("7", lambda: group.members, lambda: ids.pop(0), group, SESSION_S)
     assert "" == group.look(names, "a")
     assert "" == group.look(names, "a", "b")
     assert "" == group.look(names, "a", "b")
@@ -77,7 +79,7 @@ def test_who_was_thrown_out_and_joins_again_is_no_other(group: Group) -> None:
 def test_nothing_is_made_of_half_an_answer(group: Group) -> None:
     """Kafka is away, or does not know us yet, or we joined anew while it was asked: whoever is there may be ourselves."""
     changed = ["a", "b"]
-    names = Namesakes("7", lambda: group.members, lambda: changed.pop(0) if changed else "b", group)
+    names = Namesakes("7", lambda: group.members, lambda: changed.pop(0) if changed else "b", group, SESSION_S)
     assert "" == group.look(names, "a", "b", "c")
     group.members = None
     names.look()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -183,8 +184,16 @@ def admin(settings: Settings, *, on_error: OnError | None = None, logger: loggin
     return _made(AdminClient, settings, on_error=on_error, logger=logger, defaults=defaults)
 
 
-def kip848_session_timeout(client: AdminClient, timeout_s: float = 5) -> float | None:
-    """Ask the brokers for the session timeout (seconds) of KIP-848 groups; None where that protocol is not to be had.
+@dataclass(frozen=True, slots=True)
+class GroupTimes:
+    """How long a KIP-848 group waits for a member that is silent, and how often it hears of one, seconds; the brokers say so."""
+
+    session_s: float
+    heartbeat_s: float
+
+
+def kip848_times(client: AdminClient, timeout_s: float = 5) -> GroupTimes | None:
+    """Ask the brokers for the times of KIP-848 groups; None where that protocol is not to be had.
 
     Older brokers have no such setting, a mock cluster describes nothing, and without the right to describe a broker we cannot know: all of
     them mean a classic group. Silence means nothing: BrokerAway where no broker answers in time. One that died is listed for a while.
@@ -194,7 +203,7 @@ def kip848_session_timeout(client: AdminClient, timeout_s: float = 5) -> float |
         asked = [_config_of(client, number, timeout_s) for number in client.list_topics(timeout=timeout_s).brokers]
         for answer in as_completed(asked, timeout_s + 1):
             try:
-                return _kip848_session_timeout(answer.result())
+                return _kip848_times(answer.result())
             except KafkaException as failure:
                 if not isinstance(complaints.fault(failure, asking), BrokerAway):
                     return None
@@ -208,12 +217,13 @@ def _config_of(client: AdminClient, broker: int, timeout_s: float) -> Future[dic
     return client.describe_configs([resource], request_timeout=timeout_s)[resource]
 
 
-def _kip848_session_timeout(config: Mapping[str, ConfigEntry]) -> float | None:
+def _kip848_times(config: Mapping[str, ConfigEntry]) -> GroupTimes | None:
     protocols, timeout = config.get("group.coordinator.rebalance.protocols"), config.get("group.consumer.session.timeout.ms")
+    interval = config.get("group.consumer.heartbeat.interval.ms")
     # Kafka 3.7 to 3.9 know the setting while the protocol is off; a version that has dropped the list has it on.
-    if timeout is None or (protocols is not None and "consumer" not in str(protocols.value).split(",")):
+    if timeout is None or interval is None or (protocols is not None and "consumer" not in str(protocols.value).split(",")):
         return None
-    return int(str(timeout.value)) / 1000
+    return GroupTimes(int(str(timeout.value)) / 1000, int(str(interval.value)) / 1000)
 
 
 def _group_properties(protocol: GroupProtocol) -> Properties:
