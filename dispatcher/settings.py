@@ -177,7 +177,8 @@ class WorkerSettings(Section):
     # The same for all partitions of this worker together: what one process may hold in memory.
     buffer_max_records: Count = 100_000
     buffer_max_bytes: Count = 256 * MIB
-    # Parked requests of one partition that are known by their place alone (about 200 bytes each); beyond it the partition stands.
+    # Parked requests of one partition that are known by their place alone (about 200 bytes each, 2 kB for the first of a key), not
+    # counted by `buffer_max_bytes`; beyond it the partition stands.
     parked_max_records: Count = 100_000
     # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
     halted_max_records: Count = 1000
