@@ -264,7 +264,10 @@ class Desired:
         return iter({**self._commands, **{target: command for target, (command, _) in self._unread.items()}}.values())
 
     def _end(self, command: Command, current: Command | None, *, is_new: bool) -> None:
-        """End what is in force, if that is what `command` names. A command that names another one, read once more, ends nothing that was written behind it."""
+        """End what is in force, if that is what `command` names.
+
+        A command that names another one, read once more, ends nothing that was written behind it.
+        """
         ended = command.ends
         if current is not None and ended in {"", current.id}:
             del self._commands[command.target]
