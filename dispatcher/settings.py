@@ -258,6 +258,12 @@ class UpstreamSettings(Section):
     # since a model that thinks for a minute sends nothing meanwhile, and a call that is cut off too early is paid for and made again.
     first_byte_timeout_s: Positive | None = None
     idle_timeout_s: Positive | None = None
+    # Give the first call of a request less than call_timeout_s where calls like it (this upstream, model, streamed or not) are known to
+    # take less: their P99 of the last 100, times the multiplier, and not under the floor. Off, since it is a wager: what is slow for once
+    # is called twice, and billed twice. On, a lane that waits for an answer which will not come goes on sooner.
+    adaptive_timeout: bool = False
+    timeout_multiplier: Annotated[float, Field(ge=1)] = 1.5
+    timeout_floor_s: Positive = 10
     attempts_max: Annotated[int, Field(ge=1, le=100)] = 3
     backoff_base_s: Positive = 1
     backoff_max_s: Positive = 30
@@ -287,6 +293,11 @@ class UpstreamSettings(Section):
                     f"{name} ({limit_s:g}) is not less than call_timeout_s ({self.call_timeout_s:g}), which ends each call before: "
                     "lower it, or leave it out"
                 )
+        if self.adaptive_timeout and self.timeout_floor_s >= self.call_timeout_s:
+            raise ValueError(
+                f"adaptive_timeout can do nothing where timeout_floor_s ({self.timeout_floor_s:g}) is not less than call_timeout_s "
+                f"({self.call_timeout_s:g}): lower the floor, or leave it off"
+            )
         return self
 
 

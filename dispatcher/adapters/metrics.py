@@ -41,6 +41,7 @@ class Metrics:
         self.parked_lost = counter("parked_lost_total", "Parked requests that somebody removed from their topic")
         self.behind_others = counter("blocked_behind_other_keys_seconds_total", "Waiting that lanes per key would have saved")
         self.retries = counter("retries_total", "Calls that will be made again", "upstream", "reason")
+        self.timeouts = counter("timeouts_total", "Calls whose time was over, by the clock that said so", "upstream", "clock")
         self.throttled = counter("throttled_total", "Answers that told us to wait", "upstream")
         self.dead_letters = counter("dead_letters_total", "Dead letters", "reason")
         self.wrong_partition = counter("wrong_partition_total", "Records whose key belongs to another partition")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HeaderPairs = tuple[tuple[str, str], ...]
+# How calls end that were sent and whose time was over: whole, to the head of the answer, between two parts of it.
+CUT_OFF_KINDS = frozenset({"timeout", "first_byte_timeout", "idle_timeout"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dispatcher.core.call import Call, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.instant import RFC3339, rfc3339_s
+from dispatcher.core.latency import Series, series_of
 from dispatcher.core.members import members
 from dispatcher.core.partitioner import partition_for
 from dispatcher.core.record import Record
@@ -97,6 +98,8 @@ class Request:
     metadata: bytes | None = None  # JSON, as it was written
     halts_key: bool = False  # a failure holds the key until somebody resumes it
     deadline: float | None = None  # seconds since 1970
+    series: Series | None = None  # the calls whose time its own is fitted to; None where its upstream does not do that
+    has_own_timeout: bool = False  # it says itself how long its calls may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,9 @@ class Decoder:
         )
         attempts_max = body.attempts_max or upstream.attempts_max
         deadline = None if body.deadline is None else rfc3339_s(body.deadline)
-        return Request(record, envelope, call, attempts_max, written.get("metadata"), body.after_failure == "halt_key", deadline)
+        halts, is_timed = body.after_failure == "halt_key", body.timeout_s is not None
+        series = series_of(body.upstream, body.path, body.body) if upstream.adaptive_timeout else None
+        return Request(record, envelope, call, attempts_max, written.get("metadata"), halts, deadline, series, is_timed)
 
     def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
         """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""

@@ -70,6 +70,7 @@ class Start:
     attempt: int
     waited_s: float
     behind_others_s: float
+    is_fitted: bool = False  # its time is what calls like it take, less than it might have
 
     @property
     def first(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
+from dispatcher.core.adaptive_timeout import AdaptiveTimeouts
 from dispatcher.core.call import CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target
@@ -64,6 +65,7 @@ class Engine:
         self._tending = Tending(self, self._room, decoder.settings.worker, poller, observer, clock)
         self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
         self._calls = Calls(self, http, observer, clock)
+        self._timeouts = AdaptiveTimeouts(decoder.settings.upstreams)
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
@@ -335,6 +337,7 @@ class Engine:
         self.advance(partition, lane)
 
     def _start(self, partition: Partition, lane: Lane, start: Start) -> None:
+        start = self._timeouts.fitted(start)
         self._observer.started(start)
         self._turns.take(partition)
         self._calls.start(partition, lane, start)
@@ -342,6 +345,7 @@ class Engine:
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
         """A call of a live assignment has ended."""
         verdict = lane.answered(result, self._clock.now(), self._chance())
+        self._timeouts.note(start, result, verdict.finding, took_s)
         self._observer.answered(start, result, verdict, took_s)
         self._call_over(partition, lane)
 

@@ -22,6 +22,8 @@ from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
 from dispatcher.worker.clock import Clock
 
 STANDS = 4  # of dispatcher_lane_state
+# Which clock of a call said that its time was over, by the kind of its end.
+_CLOCKS = {"connect_timeout": "connect", "first_byte_timeout": "first_byte", "idle_timeout": "idle", "timeout": "call"}
 
 _P = ParamSpec("_P")
 
@@ -67,6 +69,8 @@ class WorkerObserver:
         upstream = start.call.upstream
         kind = f"{result.status // 100}xx" if isinstance(result, Answered) else kind_of(result)
         self._metrics.call_duration.labels(upstream, kind).observe(seconds)
+        if (clock := _CLOCKS.get(kind)) is not None:
+            self._metrics.timeouts.labels(upstream, "adaptive" if start.is_fitted and clock == "call" else clock).inc()
         if isinstance(verdict, Retry):
             self._metrics.retries.labels(upstream, verdict.why).inc()
             if verdict.why == "retry_after":

@@ -311,6 +311,10 @@ def test_secrets_from_files_by_variable(given: Given, tmp_path: Path) -> None:
         ('[upstreams."a b"]\nbase_url = "http://x"\n', "each name under upstreams must be an alias"),
         ("[credentials.a]\n", "credentials.a: needs exactly one of value"),
         ("[worker]\ndrain_s = 400\n", "worker: drain_s (400)"),
+        (
+            UPSTREAM + "adaptive_timeout = true\ncall_timeout_s = 9\n",
+            "upstreams.openai: adaptive_timeout can do nothing where timeout_floor_s (10)",
+        ),
         (UPSTREAM + "idle_timeout_s = 60\n", "upstreams.openai: idle_timeout_s (60) is not less than call_timeout_s (60)"),
         (UPSTREAM + "first_byte_timeout_s = 9\ncall_timeout_s = 8\n", "upstreams.openai: first_byte_timeout_s (9) is not less than"),
         (UPSTREAM + "idle_timeout_s = 0\n", "upstreams.openai.idle_timeout_s must be greater than 0"),

@@ -35,6 +35,7 @@ METRICS = frozenset(
         "dispatcher_blocked_behind_other_keys_seconds_total",
         "dispatcher_retries_total",
         "dispatcher_throttled_total",
+        "dispatcher_timeouts_total",
         "dispatcher_dead_letters_total",
         "dispatcher_breaker_state",
         "dispatcher_breaker_opens_total",
