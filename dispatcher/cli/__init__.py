@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dispatcher.cli import (
     ask,
     broker,
+    cancel,
     config,
     demo,
     dev,
@@ -32,6 +33,7 @@ __all__ = ["main"]
 for _command in (
     ask,
     broker,
+    cancel,
     config,
     demo,
     dev,

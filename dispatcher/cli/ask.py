@@ -60,7 +60,7 @@ def _ask(
         path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max, metadata, after_failure
     )
     asked = given.request("ask")
-    _hear(options)
+    hear(options)
     asked = replace(asked, request_id=stamp(request_id=asked.request_id).request_id)  # to be told, whatever happens
     with SyncDispatcher(options.settings(), ack_timeout_s=min(ACK_TIMEOUT_S, within_s)) as client:
         try:
@@ -94,13 +94,13 @@ def _wait(
     from dispatcher.client import SyncDispatcher
 
     options: Options = ctx.obj
-    wanted = _wanted(request_id)
-    _hear(options)
+    given = wanted(request_id)
+    hear(options)
     with SyncDispatcher(options.settings()) as client:
         try:
-            reply = client.wait(wanted, timeout=options.timeout_s)
+            reply = client.wait(given, timeout=options.timeout_s)
         except WaitTimeout as error:
-            name = wanted if isinstance(wanted, str) else wanted.request_id
+            name = given if isinstance(given, str) else given.request_id
             raise WaitTimeout(error.message, f"`dispatcher show {word(name)}` says where it stands") from None
     _answer(options, reply)
 
@@ -112,12 +112,13 @@ class _Notes(logging.Handler):
         note(f"note: {record.getMessage()}")
 
 
-def _hear(options: Options) -> None:
+def hear(options: Options) -> None:
+    """Let what the client says while somebody waits come out on stderr."""
     if not options.quiet:
         logging.getLogger("dispatcher.client").addHandler(_Notes())
 
 
-def _wanted(given: str) -> Receipt | str:
+def wanted(given: str) -> Receipt | str:
     """Read an id, or a receipt. Raises ConfigError."""
     from dispatcher.client import Receipt
 

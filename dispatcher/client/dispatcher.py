@@ -18,6 +18,7 @@ from dispatcher.adapters import config as configuration
 from dispatcher.client import search
 from dispatcher.client.asking import Asking, unknown
 from dispatcher.client.call import AfterFailure, Call, Request, reply_to
+from dispatcher.client.cancelling import Cancelling
 from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -38,6 +39,10 @@ T = TypeVar("T")
 ASKS_MAX = 1000
 # A request without an acknowledgement for so long has an unknown end: an election of a leader takes seconds.
 ACK_TIMEOUT_S = 30.0
+# Lookups at once of requests that are to be cancelled: each has a connection to every broker.
+LOOKUPS_MAX = 8
+# A cancel is heard within moments where a worker has the lane and has read up to the request.
+CANCEL_TIMEOUT_S = 30.0
 # How long after that librdkafka may take to say so.
 ACK_GRACE_S = 5.0
 # A lane may be busy with one call for a minute, and an ask is mostly made by somebody who waits for it.
@@ -74,6 +79,7 @@ class Dispatcher:
         self._reply_to = reply_to(reply_topic, reply_partition)
         self._turns = Turns(asks_max)
         self._asks_max = asks_max
+        self._lookups = Turns(LOOKUPS_MAX)
         self._connection = Connection(self._settings, reply_topic, reply_partition, ack_timeout_s)
         self._ack_timeout_s = ack_timeout_s
         self._feeds: weakref.WeakSet[Feed[Any]] = weakref.WeakSet()
@@ -96,6 +102,7 @@ class Dispatcher:
                 parts.push_async_callback(feed.aclose)
             parts.push_async_callback(self._connection.close)
             parts.callback(self._turns.close)
+            parts.callback(self._lookups.close)
 
     async def submit(
         self,
@@ -191,6 +198,29 @@ class Dispatcher:
             trouble = self._connection.trouble() if has_turn and not waiting.listens else None
             late = WaitTimeout(f"no reply to request {wanted.name} within {timeout:g} s", "wait again, or look where it stands")
             raise trouble or late from None
+
+    async def cancel(
+        self,
+        receipt: Receipt | str,
+        *,
+        reason: str = "",
+        timeout: float = CANCEL_TIMEOUT_S,  # noqa: ASYNC109 - as in `ask`
+    ) -> Reply:
+        """Have a request ended, by its receipt, its id or its position, and return its reply: `cancelled`, or else it had ended so before.
+
+        What is queued, waits or is parked ends without a further call. A call that runs is cut off, and its reply says so (`error.kind` is
+        `cancelled_in_call`): the callee may have done it. Asked twice it is cancelled once. `CallFailed` where there is no such request,
+        `ReplyGone` as in `wait`. After `timeout` seconds `WaitTimeout`: where the command was written by then it stands until a worker
+        reads up to the request. To cancel takes the right to write to `<prefix>.control`.
+        """
+        wanted = sought(receipt, self._settings.topics.requests)
+        _ = self._connection.listener
+        cancelling = Cancelling(self._connection, self._settings, wanted, reason, self._lookups)
+        try:
+            async with asyncio.timeout(timeout), self._turns.turn():
+                return await cancelling.ended()
+        except TimeoutError:
+            raise cancelling.late(timeout) from None
 
     def replies(
         self,

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dispatcher.client.call import AfterFailure, Call, Request
-from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, Dispatcher
+from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, CANCEL_TIMEOUT_S, Dispatcher
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
 from dispatcher.client.shared import closed, forked
@@ -163,6 +163,10 @@ class SyncDispatcher:
     def wait(self, receipt: Receipt | str, *, timeout: float | None = None) -> Reply:
         """Return the reply to a request that somebody submitted: by its receipt, its id, or its position `topic/partition/offset[@id]`."""
         return self._run(self._client.wait(receipt, timeout=timeout))
+
+    def cancel(self, receipt: Receipt | str, *, reason: str = "", timeout: float = CANCEL_TIMEOUT_S) -> Reply:
+        """Have a request ended, by its receipt, its id or its position, and return its reply: `cancelled`, or how it had ended before."""
+        return self._run(self._client.cancel(receipt, reason=reason, timeout=timeout))
 
     def replies(
         self,

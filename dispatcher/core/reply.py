@@ -29,7 +29,7 @@ class ErrorBody(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    kind: Annotated[str, Field(description="http, timeout, reset, connect, ... or the dead letter's reason")]
+    kind: Annotated[str, Field(description="http, timeout, reset, cancelled_in_call, ... or the dead letter's reason")]
     message: Annotated[str, Field(description="one sentence; never holds a secret")]
     retry_at: Annotated[str | None, Field(description="RFC 3339: not before then, where the callee said so")] = None
 

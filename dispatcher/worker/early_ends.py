@@ -74,7 +74,8 @@ class EarlyEnds:
         self.watch(partition)
 
     def _end_wanted(self, partition: Partition, names: Iterable[str], *, also_former: bool = False) -> None:
-        if not partition.is_restored or partition.closed:
+        """End those that are here; of a partition that is being given up the calls in hand are."""
+        if not partition.is_restored:
             return
         for name in names:
             offset = self._decoder.offset_in(name, partition.owner.partition)
@@ -83,7 +84,7 @@ class EarlyEnds:
                 continue
             if (lane := _lane_with(partition, offset, command.key)) is not None:
                 self._end(partition, lane, offset, _early(command))
-            elif partition.progress.is_settled(offset):
+            elif not partition.closed and partition.progress.is_settled(offset):
                 # It has ended, one way or the other: nothing is left to be wanted.
                 ended = tombstone(request_target(name), self._decoder.settings.topics.control)
                 self._driver.publish(partition.end(ended, self._clock.now().mono))

@@ -24,8 +24,8 @@ from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Fetch, Forget, Post, Restore, Stop
 from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
 
-# An idle restorer waits for a letter this long, then looks for news.
-IDLE_S = 0.05
+# An idle restorer waits for a letter this long, then looks for news: a cancel is to be heard at once, and looking takes 40 us.
+IDLE_S = 0.02
 # One job's share before the others and the news have theirs.
 SHARE_S = 0.02
 # Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests again.

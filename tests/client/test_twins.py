@@ -14,7 +14,7 @@ import dispatcher
 from dispatcher import ConfigError, Dispatcher, DispatcherError, Settings, SyncDispatcher
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("submit", "submit_many", "ask", "wait", "replies", "dead_letters")
+NAMES = ("submit", "submit_many", "ask", "wait", "cancel", "replies", "dead_letters")
 
 
 def parameters(function: Any) -> list[tuple[str, Any, Any]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import orjson
 
+from dispatcher.core.ending import CUT_OFF
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -47,9 +49,10 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """Call number `call` has ended for the worker: answered, failed or cut off."""
+    """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`."""
 
     call: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,16 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The worker has read that the request is to end, and a call of it to be cut off. `at` on the clock of `CallStarted.at`."""
+
+    partition: int
+    offset: int
+    worker: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Halted:
     """The request has ended in a dead letter that holds its key, from the end of its last call on, until somebody resumes it."""
 
@@ -196,6 +209,7 @@ Event = (
     | Unparked
     | Held
     | Released
+    | Cancelled
     | Halted
     | Lost
     | HandedOver
@@ -207,6 +221,6 @@ Event = (
 
 
 def is_early(reply: bytes | None) -> bool:
-    """Whether the value of a reply says that its request was ended before its turn: somebody skipped it, or its deadline passed."""
+    """Whether the value of a reply says that its request was ended early: somebody skipped or cancelled it, or its deadline passed."""
     error = orjson.loads(reply or b"{}").get("error")
-    return error is not None and error["kind"] in {"cancelled", "expired"}
+    return error is not None and error["kind"] in {"cancelled", CUT_OFF, "expired"}

@@ -31,7 +31,7 @@ from tests.guarantees.events import (
     Unreadable,
     Withheld,
 )
-from tests.guarantees.lanes import TURN_S, HeldStartsNothing, OneAtATime, Order
+from tests.guarantees.lanes import TURN_S, CancelCutsOff, HeldStartsNothing, OneAtATime, Order
 
 Position = tuple[int, int]
 
@@ -470,6 +470,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         Order(by_key=by_key, resends_allowed=is_weaker),
         OneAtATime(by_key=by_key),
         HeldStartsNothing(repeats_allowed=is_weaker),
+        CancelCutsOff(),
         NothingLost(),
         OneOutcome(repeats_allowed=is_weaker),
         CommitAfterAcknowledgement(),

@@ -1,4 +1,4 @@
-"""Guarantees of one lane: its calls are in order, one at a time, and none starts while somebody holds it.
+"""Guarantees of one lane: its calls are in order, one at a time, none starts while somebody holds it, and what is cancelled is cut off.
 
 A lane is a partition; with `by_key` it is a key of a partition.
 """
@@ -14,6 +14,7 @@ from tests.guarantees.copies import LateCopies
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
+    Cancelled,
     Crashed,
     Event,
     Halted,
@@ -248,6 +249,8 @@ class OneAtATime:
 class HeldStartsNothing:
     """Whoever has read that a key or a partition is held starts no call of it, retries included, until it has read that it may.
 
+    Nor of a request that is to end, skipped or cancelled.
+
     A call that was decided before it read that may begin with the same turn of its event loop.
 
     And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
@@ -264,6 +267,10 @@ class HeldStartsNothing:
     ...     judge.see(event)
     >>> judge.findings()
     ['offset 5 of partition 0 was called by w, which had read that partition:0 is held']
+    >>> judge.see(Held("request:requests/1/7@AbCdEfGh", "w"))
+    >>> judge.see(CallStarted(4, 1, 7, 1, "w"))
+    >>> judge.findings()[1:]
+    ['offset 7 of partition 1 was called by w, which had read that request:1/7 is held']
     >>> timed = HeldStartsNothing()
     >>> soon, late = (CallStarted(n, 0, n, 1, "w", key="a", at=at) for n, at in ((5, 7.001), (6, 7.2)))
     >>> for event in (Held("key:a", "w", 7.0), soon, late):
@@ -291,9 +298,9 @@ class HeldStartsNothing:
         """Take in what is held and let go, starts and halts."""
         match event:
             case Held(target, worker, at) if worker:
-                self._held.setdefault((worker, target), at)
+                self._held.setdefault((worker, _short(target)), at)
             case Released(target, worker):
-                self._held.pop((worker, target), None)
+                self._held.pop((worker, _short(target)), None)
                 self._keys[target.removeprefix("key:")].append(event)
             case CallStarted():
                 self._start(event)
@@ -321,10 +328,65 @@ class HeldStartsNothing:
 
     def _start(self, event: CallStarted) -> None:
         self._keys[event.key].append(event)
-        for target in (f"key:{event.key}", f"partition:{event.partition}"):
+        for target in (f"key:{event.key}", f"partition:{event.partition}", f"request:{event.partition}/{event.offset}"):
             if event.at - self._held.get((event.worker, target), math.inf) > TURN_S:
                 where = f"offset {event.offset} of partition {event.partition}"
                 self._found.append(f"{where} was called by {event.worker}, which had read that {target} is held")
+
+
+class CancelCutsOff:
+    """A call whose request is cancelled ends soon after its worker has read that, however long its callee would take.
+
+    `within_s`: what a process that stands still in between, and an adapter that closes its connection, may take.
+
+    >>> judge = CancelCutsOff(within_s=2)
+    >>> calls = [CallStarted(call, 0, offset, 1, "w") for call, offset in enumerate((5, 6, 7))]
+    >>> for event in (*calls, Cancelled(0, 5, "w", 10), CallEnded(0, 11), Cancelled(0, 6, "w", 12), Cancelled(0, 7, "v", 12)):
+    ...     judge.see(event)
+    >>> for event in (CallEnded(1, 20), CallEnded(2, 60)):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['the call of offset 6 of partition 0 ended 8.0 s after w had read that it is cancelled']
+    """
+
+    def __init__(self, *, within_s: float = 45.0) -> None:
+        self._within_s = within_s
+        self._open: dict[int, CallStarted] = {}
+        self._due: dict[int, float] = {}
+        self._found: list[str] = []
+
+    def see(self, event: Event) -> None:
+        """Take in calls, and what of them is cancelled."""
+        match event:
+            case CallStarted(call=call):
+                self._open[call] = event
+            case Cancelled(partition, offset, worker, at):
+                for number, one in self._open.items():
+                    if (one.partition, one.offset, one.worker) == (partition, offset, worker):
+                        self._due.setdefault(number, at)
+            case CallEnded(call, at):
+                self._end(call, at)
+            case Crashed(worker):
+                self._open = {number: one for number, one in self._open.items() if one.worker != worker}
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """Say which calls went on."""
+        return list(self._found)
+
+    def _end(self, number: int, at: float) -> None:
+        call, since = self._open.pop(number, None), self._due.pop(number, at)
+        if call is not None and at - since > self._within_s:
+            where = f"offset {call.offset} of partition {call.partition}"
+            self._found.append(f"the call of {where} ended {at - since:.1f} s after {call.worker} had read that it is cancelled")
+
+
+def _short(target: str) -> str:
+    """A target as calls tell it: a request's without its topic."""
+    if not target.startswith("request:"):
+        return target
+    return "request:" + "/".join(target.partition("@")[0].rsplit("/", 2)[1:])
 
 
 def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: int) -> Iterator[int]:

@@ -72,7 +72,7 @@ class CalleeEngine:
             raise
         finally:
             if self._process.alive:
-                self._callee.tell(CallEnded(number))
+                self._callee.tell(CallEnded(number, self._process.now))
 
     async def _answer(self, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners

@@ -1,4 +1,4 @@
-"""Whoever pauses, resumes and skips in a simulated world: writes commands to the control topic, and lets everything go in the end."""
+"""Whoever pauses, resumes, skips and cancels in a simulated world, by the control topic, and lets all go in the end."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Operator:
                 cluster.schedule.after(order.seconds, self.write, target, control.RUNNING)
             case "resume_key":
                 self.write(key, control.RUNNING)
-            case "skip":
-                self._skip(order.partition)
+            case "skip" | "cancel":
+                self._end(order.partition, control.SKIP if order.kind == "skip" else control.CANCEL)
 
     def let_go(self) -> None:
         """From now on resume whatever is held, again and again: callees may still fail, and halt a key."""
@@ -42,18 +42,21 @@ class Operator:
                 self.write(target, control.RUNNING)
         self._cluster.schedule.after(RESUME_S, self.let_go)
 
-    def write(self, target: str, state: str) -> None:
+    def write(self, target: str, state: str, key: str = "") -> None:
         """Write a command."""
         self._number += 1
-        message = control.message(control.Command(f"c{self._number}", target, state, "2026-11-29T10:00:00Z", "an operator"), CONTROL)
+        command = control.Command(f"c{self._number}", target, state, "2026-11-29T10:00:00Z", "an operator", key=key)
+        message = control.message(command, CONTROL)
         log = self._cluster.logs[CONTROL, 0]
         self._cluster.published(log, log.append(message), message)
 
-    def _skip(self, partition: int) -> None:
-        """Skip a request that is not settled, as far as the position says."""
+    def _end(self, partition: int, state: str) -> None:
+        """Have a request ended that is not settled, as far as the position says: the first one, which may be in a call, or any."""
         log = self._cluster.request_log(partition)
         position = max(self._cluster.positions.position(partition), log.start)
         waiting = [offset for offset in range(position, log.end) if log.entries[offset].state == "there"]
         if waiting:
-            name = position_id(log.record(self._chance.choice(waiting)), TOPIC_ID_TEXT)
-            self.write(control.request_target(name), control.SKIP)
+            record = log.record(waiting[0] if self._chance.random() < 0.5 else self._chance.choice(waiting))
+            # A program says whose it is, somebody who writes by hand may not.
+            key = (record.key or b"").decode() if self._chance.random() < 0.8 else ""
+            self.write(control.request_target(position_id(record, TOPIC_ID_TEXT)), state, key)

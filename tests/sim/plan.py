@@ -14,7 +14,7 @@ from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
 
 WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting", "dated"]
-OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip"]
+OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip", "cancel"]
 FaultKind = Literal[
     "kill",
     "freeze",
@@ -36,7 +36,7 @@ FAULTS: tuple[FaultKind, ...] = (
     *("kill", "freeze", "terminate", "join", "expire", "away", "refuse", "lose", "slow", "stall_poller", "stall_publisher", "stall_loop"),
     *("stall_restorer", "trim", "compact"),
 )
-ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "skip")
+ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "skip", "cancel", "cancel")
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 

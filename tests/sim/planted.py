@@ -354,6 +354,14 @@ def _skipped_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("dispatcher.worker.early_ends.tombstone", lambda _, topic: control.tombstone("key:nobody", topic))
 
 
+def _cancelled_only_where_it_is_known(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Desired, "to_end", lambda *_: [])
+
+
+def _cancel_that_waits_for_its_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "cancel", lambda *_: None)
+
+
 def _called_after_its_deadline(patch: pytest.MonkeyPatch) -> None:
     decode = Decoder.decode
 
@@ -431,6 +439,8 @@ PLANTED = (
     Planted("parked for ever", _parked_for_ever, "NothingLeft", BY_KEY),
     Planted("tombstone beside its reply", _tombstone_beside_its_reply, "CommitAfterAcknowledgement", BY_KEY + TWICE),
     Planted("skipped for ever", _skipped_for_ever, "NothingLeft"),
+    Planted("cancelled only where it is known", _cancelled_only_where_it_is_known, "HeldStartsNothing"),
+    Planted("cancel that waits for its call", _cancel_that_waits_for_its_call, "CancelCutsOff"),
     Planted("called after its deadline", _called_after_its_deadline, "NothingLate"),
     Planted("pause of a partition unheard", _pause_of_a_partition_unheard, "HeldStartsNothing"),
     Planted("halt that waits to be read", _halt_that_waits_to_be_read, "HeldStartsNothing"),

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
+from dispatcher.core.control import CANCEL, read_command
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
@@ -27,7 +28,7 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
-from tests.guarantees.events import Crashed, Held, Released
+from tests.guarantees.events import Cancelled, Crashed, Held, Released
 from tests.sim.callee import Callee
 from tests.sim.cluster import CONTROL, DEAD_LETTERS, PARKED, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
@@ -264,6 +265,10 @@ class Worker:
 
     def _commanded(self, records: list[Record]) -> None:
         for record in records:
+            command = read_command(record)
+            if command is not None and command.state == CANCEL:
+                partition, offset = map(int, command.target.partition("@")[0].rsplit("/", 2)[1:])
+                self._cluster.tell(Cancelled(partition, offset, self.process.name, self.process.now))
             target = (record.key or b"").decode()
             if record.value is None:
                 self._wanted.discard(target)

@@ -175,6 +175,20 @@ async def test_a_call_that_is_cut_off_belongs_to_the_drain() -> None:
     assert [0] == stage.callee.started
 
 
+async def test_a_call_is_cut_off_in_a_drain() -> None:
+    """Nobody waits for it any longer: neither whoever cancelled it, nor the next owner of the partition."""
+    stage, owner = await staged((0, b"a"), (1, b"b"), (2, b"b"))
+    stage.engine.revoke([owner])
+    for offset, key in ((2, "b"), (0, "a"), (9, "a")):
+        stage.cancel(offset, key)
+    await stage.play()
+    assert ([(0, "cancelled")], []) == (stage.answered(), stage.told(Drained))
+    stage.answer_all()
+    await stage.play()
+    assert ([(0, "cancelled"), (1, "ok")], [Drained(owner)]) == (stage.answered(), stage.told(Drained))
+    assert [0, 1] == stage.callee.started
+
+
 async def test_a_call_that_is_cut_off_may_be_lost_meanwhile() -> None:
     """The assignment ends before the call has: its end is told, its slot comes back, and the successor ends the request by the command."""
     stage, owner = await staged((0, b"a"), (1, b"a"))
