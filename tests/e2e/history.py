@@ -254,7 +254,7 @@ def _losses(lives: list[Life]) -> Iterator[Told]:
         if before is None or before[3] is worker:
             continue
         if not any(partition in of and before[0] <= at <= since for at, of in given[before[3]]):
-            yield since, 0, Lost(before[3].name, before[2])
+            yield since, 0, Lost(before[3].name, partition, before[2])
 
 
 def _calls(set_up: Stage, owners: dict[tuple[int, int], str], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:

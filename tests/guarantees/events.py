@@ -152,10 +152,11 @@ class Halted:
 class Lost:
     """The group took the partition from `worker` without waiting for it: what it has in hand may overlap its successor's.
 
-    `epoch`: the highest under which it had anything. Told again for what it takes before it hears of the loss.
+    `epoch`: the highest under which it had that partition. Told again for what it takes before it hears of the loss.
     """
 
     worker: str
+    partition: int
     epoch: int
 
 

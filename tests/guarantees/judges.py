@@ -103,8 +103,8 @@ class NothingLost:
 class OneOutcome:
     """One terminal reply (and one letter) per request.
 
-    `repeats_allowed`: at least once, where each crash, loss, or answer that the cluster owes may cost one copy more of what its worker
-    called; of what was answered without a call, since then it is not known whose it was.
+    `repeats_allowed`: at least once, where each crash, loss of the partition, or answer that the cluster owes may cost one copy more of
+    what its worker called; of what was answered without a call, since then it is not known whose it was.
 
     >>> def doubled(worker, **how):
     ...     judge = OneOutcome(**how)
@@ -118,7 +118,8 @@ class OneOutcome:
     >>> weaker = doubled("a", repeats_allowed=True)
     >>> weaker.findings()
     []
-    >>> weaker.see(ReplyVisible(0, 1))
+    >>> for event in (Lost("a", 1, 2), ReplyVisible(0, 1)):
+    ...     weaker.see(event)
     >>> weaker.findings()
     ['(0, 1) has 3 replies']
     """
@@ -126,6 +127,7 @@ class OneOutcome:
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
         self._disturbed: Counter[str] = Counter()  # worker -> what has happened to it that allows repeats
+        self._lost: Counter[tuple[str, int]] = Counter()  # and to one of its partitions
         self._callers: dict[Position, set[str]] = defaultdict(set)
         self._uncalled: set[Position] = set()  # answered without a call, by whoever it was
         self._copies: Counter[tuple[str, Position]] = Counter()
@@ -142,8 +144,10 @@ class OneOutcome:
                 self._count("letters", (partition, offset))
             case CallStarted(partition=partition, offset=offset, worker=worker):
                 self._callers[partition, offset].add(worker)
-            case Crashed(worker, orderly=False) | Lost(worker) | Withheld(worker):
+            case Crashed(worker, orderly=False) | Withheld(worker):
                 self._disturbed[worker] += 1
+            case Lost(worker, partition):
+                self._lost[worker, partition] += 1
             case _:
                 pass
 
@@ -159,7 +163,8 @@ class OneOutcome:
 
     def _excused(self, position: Position) -> int:
         known = set() if position in self._uncalled else self._callers.get(position, set())
-        return sum(self._disturbed[worker] for worker in known or self._disturbed)
+        workers = known or self._disturbed.keys() | {worker for worker, _ in self._lost}
+        return sum(self._disturbed[worker] + self._lost[worker, position[0]] for worker in workers)
 
 
 class CommitAfterAcknowledgement:

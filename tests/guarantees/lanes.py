@@ -183,10 +183,11 @@ class Order:
 class OneAtATime:
     """At most one call of a lane is in flight, as the workers see it. The call in hand of a *lost* owner may overlap its successor's.
 
-    A loss excuses the epochs that it was about, and nothing that the same worker is given later.
+    A loss excuses the epochs of that partition that it was about, and nothing that the same worker is given later, nor has elsewhere.
 
     >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), Lost("a", 1), CallStarted(3, 0, 6, 2, "b")):
+    >>> lost = Lost("a", 0, 1)
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), CallEnded(1), CallStarted(2, 0, 6, 1, "a"), lost, CallStarted(3, 0, 6, 2, "b")):
     ...     judge.see(event)
     >>> judge.findings()
     []
@@ -194,10 +195,15 @@ class OneAtATime:
     >>> judge.findings()
     ['partition 0: offset 7 (b, epoch 2) started while offset 6 (b, epoch 2) was in flight']
     >>> judge = OneAtATime()
-    >>> for event in (CallStarted(1, 0, 5, 1, "a"), Lost("a", 1), CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
+    >>> for event in (CallStarted(1, 0, 5, 1, "a"), lost, CallEnded(1), CallStarted(2, 0, 5, 3, "a"), CallStarted(3, 0, 5, 4, "b")):
     ...     judge.see(event)
     >>> judge.findings()
     ['partition 0: offset 5 (b, epoch 4) started while offset 5 (a, epoch 3) was in flight']
+    >>> judge = OneAtATime()
+    >>> for event in (Lost("a", 0, 9), CallStarted(2, 1, 7, 3, "a"), CallStarted(3, 1, 7, 4, "b")):
+    ...     judge.see(event)
+    >>> judge.findings()
+    ['partition 1: offset 7 (b, epoch 4) started while offset 7 (a, epoch 3) was in flight']
     >>> judge = OneAtATime(by_key=True)
     >>> for call, key in enumerate("aba"):
     ...     judge.see(CallStarted(call, 0, call, 1, "w", key=key))
@@ -208,7 +214,7 @@ class OneAtATime:
     def __init__(self, *, by_key: bool = False) -> None:
         self._by_key = by_key
         self._open: dict[int, CallStarted] = {}
-        self._lost: dict[str, int] = {}  # worker -> the highest epoch that its losses excuse
+        self._lost: dict[tuple[str, int], int] = {}  # (worker, partition) -> the highest epoch that its losses excuse
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -221,8 +227,8 @@ class OneAtATime:
             case Crashed(worker):
                 for call in [number for number, open_ in self._open.items() if open_.worker == worker]:
                     del self._open[call]
-            case Lost(worker, epoch):
-                self._lost[worker] = max(self._lost.get(worker, 0), epoch)
+            case Lost(worker, partition, epoch):
+                self._lost[worker, partition] = max(self._lost.get((worker, partition), 0), epoch)
             case _:
                 pass
 
@@ -243,7 +249,7 @@ class OneAtATime:
 
     def _excused(self, one: CallStarted, two: CallStarted) -> bool:
         older = one if one.epoch < two.epoch else two
-        return one.epoch != two.epoch and one.worker != two.worker and older.epoch <= self._lost.get(older.worker, 0)
+        return one.epoch != two.epoch and one.worker != two.worker and older.epoch <= self._lost.get((older.worker, older.partition), 0)
 
 
 class HeldStartsNothing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -59,7 +59,7 @@ class Cluster:
         topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED)
         self.logs = {(topic, n): Log(f"{topic}-{n}", n) for topic in topics for n in range(setup.partitions)}
         self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
-        self._epochs: Counter[str] = Counter()  # worker -> the highest under which it has had a partition
+        self._epochs: dict[str, dict[int, int]] = defaultdict(dict)  # worker -> partition -> the highest under which it has had it
         self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
         self.positions = Positions(self._committed)
         self.positions.commit(dict.fromkeys(range(setup.partitions), (0, "")))
@@ -139,13 +139,14 @@ class Cluster:
 
     def _lost(self, worker: str) -> None:
         self._unaware.add(worker)
-        self.tell(Lost(worker, self._epochs[worker]))
+        for partition, epoch in self._epochs[worker].items():
+            self.tell(Lost(worker, partition, epoch))
 
-    def took(self, worker: str, epoch: int) -> None:
+    def took(self, worker: str, partition: int, epoch: int) -> None:
         """Hear that a worker has begun with a partition."""
-        self._epochs[worker] = max(epoch, self._epochs[worker])
+        self._epochs[worker][partition] = max(epoch, self._epochs[worker].get(partition, 0))
         if worker in self._unaware:
-            self.tell(Lost(worker, epoch))
+            self.tell(Lost(worker, partition, epoch))
 
     def has_heard(self, worker: str) -> None:
         """Hear that a worker knows what it has lost: whatever it takes from now on is its own again."""

@@ -96,7 +96,7 @@ class Ear:
         self._process = process
         self._tally = tally
         self._trace = trace
-        self.took: Callable[[int], None] = lambda _: None  # hears of every epoch that begins
+        self.took: Callable[[int, int], None] = lambda _partition, _epoch: None  # hears of every epoch that begins
 
     def info(self, event: str, **fields: object) -> None:
         """Hear of an event."""
@@ -104,7 +104,7 @@ class Ear:
             return
         self._tally[event] += 1
         if event == "live":
-            self.took(cast("int", fields["epoch"]))
+            self.took(cast("int", fields["partition"]), cast("int", fields["epoch"]))
         if self._trace is not None:
             self._trace.append(f"{self._process.now:9.3f} {self._worker} {event} {fields}")
 
