@@ -7,19 +7,23 @@ import resource
 import socket
 from threading import Event
 
+import httpx
 import pytest
 
 from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka.admin import TopicFacts
-from dispatcher.adapters.kafka.source import Source
+from dispatcher.adapters.kafka.source import Batch, Source
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from dispatcher.worker import process
+from dispatcher.worker.poller import Poller
 from dispatcher.worker.process import Surroundings, Worker
+from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
 
 NOBODY = "127.0.0.1:1"
 SIGNAL_TO_END_S = 20
+WITHIN_S = 60
 
 
 def without_broker(**worker: object) -> Settings:
@@ -82,6 +86,69 @@ def test_a_client_that_does_not_let_go_after_a_fault_is_left_with_an_error(stuck
     with pytest.raises(BrokerError):
         asyncio.run(ended(signalled=False))
     stuck.set()
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer"])
+def test_a_worker_that_cannot_go_on_is_not_ready_from_then_on(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client fails for good: `/readyz`, which was green, answers 503 until the worker has left its group and ends with exit code 3."""
+    fenced, looked = Event(), Event()
+
+    def fail() -> None:
+        raise BrokerError("fenced")
+
+    def publish(publisher: Publisher) -> None:
+        publisher.is_open = True
+        (fenced if client == "producer" else looked).wait(WITHIN_S)
+        if client == "producer":
+            fail()
+
+    def poll(_: Source, timeout_s: float) -> Batch:
+        if client == "consumer" and fenced.wait(timeout_s):
+            fail()
+        return Batch()
+
+    monkeypatch.setattr(process, "LEAVE_S", WITHIN_S)
+    monkeypatch.setattr(Publisher, "run", publish)
+    monkeypatch.setattr(Source, "poll", poll)
+    monkeypatch.setattr(Source, "close", lambda _: looked.wait(WITHIN_S))
+    # Without Kafka nothing is read, nor is a partition given: what is seen is how the page goes from ready to ending.
+    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
+    monkeypatch.setattr(Poller, "is_ready", property(lambda _: True, lambda *_: None), raising=False)
+    monkeypatch.setattr(Poller, "unconfirmed", property(lambda _: None, lambda *_: None), raising=False)
+
+    async def run() -> list[tuple[int, str]]:
+        settings = without_broker()
+        http = open_engine(settings, {})
+        worker = Worker(settings, surroundings(settings), http)
+        ended = asyncio.create_task(worker.ended())
+        try:
+            found = [await _readiness(worker, until=200)]
+            fenced.set()
+            found.append(await _readiness(worker, until=503))
+            assert not ended.done()
+            looked.set()
+            with pytest.raises(BrokerError, match="fenced") as error:
+                await asyncio.wait_for(ended, WITHIN_S)
+            assert 3 == error.value.exit_code
+            # Nobody sees it green again, for as long as there is a page.
+            return [*found, await _readiness(worker, until=503)]
+        finally:
+            looked.set()
+            worker.close()
+            await http.close()
+
+    assert [(200, "ok\n"), (503, "ending\n"), (503, "ending\n")] == asyncio.run(run())
+
+
+async def _readiness(worker: Worker, until: int) -> tuple[int, str]:
+    """Ask `/readyz` until it answers so; its loop turns meanwhile."""
+    url = f"http://127.0.0.1:{worker.health.port}/readyz"
+    end = asyncio.get_running_loop().time() + WITHIN_S
+    while True:
+        answer = await asyncio.to_thread(httpx.get, url, trust_env=False, timeout=WITHIN_S)
+        if answer.status_code == until:
+            return answer.status_code, answer.text
+        assert asyncio.get_running_loop().time() < end, f"{answer.status_code} {answer.text}"
 
 
 def test_a_port_that_is_taken_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
