@@ -4,6 +4,7 @@ DispatcherError
 ├── ConfigError            2  settings, flags or arguments cannot be used
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
 │   ├── BrokerAway         3  Kafka does not answer: it may be back soon
+│   │   └── TopicAway      3  Kafka knows no such topic: it was deleted, or its broker is just starting
 │   └── BrokerDenied       3  a right is missing: no repetition mends it
 ├── WaitTimeout            4  what was waited for did not come in time
 │   ├── AskTimeout         4  the request is in its topic, its reply did not come: carries the receipt
@@ -47,6 +48,10 @@ class BrokerError(DispatcherError):
 
 class BrokerAway(BrokerError):
     """Kafka does not answer. Whoever has time may ask again; a login or a right that is refused is no such case."""
+
+
+class TopicAway(BrokerAway):
+    """Kafka answers, and knows no such topic. One that is ours may be made anew; one of somebody else is gone."""
 
 
 class BrokerDenied(BrokerError):

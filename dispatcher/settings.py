@@ -137,6 +137,10 @@ class TopicSettings(Section):
         return f"{self.prefix}.parked"
 
     @property
+    def journal(self) -> str:
+        return f"{self.prefix}.journal"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}.control"
 
@@ -180,6 +184,11 @@ class WorkerSettings(Section):
     # Parked requests of one partition that are known by their place alone (about 200 bytes each, 2 kB for the first of a key), not
     # counted by `buffer_max_bytes`; beyond it the partition stands.
     parked_max_records: Count = 100_000
+    # How long a request that is sent again under its id is answered from the record instead of being called; 0: never. Clients that hear no
+    # answer send again within minutes.
+    dedup_window_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600
+    # Requests of one partition that are remembered for that (about 230 bytes each); beyond it the oldest are forgotten before their time.
+    dedup_max_entries: Count = 100_000
     # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
     halted_max_records: Count = 1000
     # What to do where retention removed requests that were never executed, or the position is of a former topic of this name: stop that
@@ -327,6 +336,16 @@ class Settings(Section):
                     # The alias is not repeated: a secret put there by mistake looks just like one.
                     known = ", ".join(self.credentials) or "nothing"
                     raise ValueError(f"item {place} of upstreams.{name}.credentials is not in [credentials], which has {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _replies_last(self) -> Settings:
+        window_s, kept_s = self.worker.dedup_window_s, self.topics.reply_retention_days * 86_400
+        if window_s > kept_s:
+            raise ValueError(
+                f"worker.dedup_window_s ({window_s:g}) is longer than replies are kept ({kept_s:g} s): what is sent again is answered "
+                "with the recorded reply, so lower it or raise topics.reply_retention_days"
+            )
         return self
 
     def secret_values(self) -> list[str]:

@@ -18,7 +18,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _CALL_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120)
 _WAIT_BUCKETS = (0.005, 0.05, 0.25, 1, 5, 15, 60, 300, 900, 3600)
 # Statuses are counted by class: a callee must not be able to make labels.
-_PER_PARTITION = ("lag", "oldest", "inflight", "state", "parked", "map_ranges")
+_PER_PARTITION = ("lag", "oldest", "inflight", "state", "parked", "map_ranges", "dedup_entries")
 
 
 class Metrics:
@@ -39,6 +39,9 @@ class Metrics:
         self.map_full = counter("commit_map_full_total", "How often a commit could carry no more ranges", "partition")
         self.parkings = counter("parkings_total", "Requests that left memory for the parked topic")
         self.parked_lost = counter("parked_lost_total", "Parked requests that somebody removed from their topic")
+        self.duplicates = counter("duplicates_total", "Requests that were answered with the recorded reply of an earlier one of their id")
+        self.dedup_entries = gauge("dedup_entries", "Requests that are remembered for the dedup window", "partition")
+        self.dedup_dropped = counter("dedup_dropped_total", "Requests that were forgotten before the dedup window was over")
         self.behind_others = counter("blocked_behind_other_keys_seconds_total", "Waiting that lanes per key would have saved")
         self.retries = counter("retries_total", "Calls that will be made again", "upstream", "reason")
         self.timeouts = counter("timeouts_total", "Calls whose time was over, by the clock that said so", "upstream", "clock")

@@ -135,7 +135,8 @@ def _query(offset: str | None, key: str | None, request_id: str | None, partitio
 def _reply_row(reply: Record, whole: bool) -> str:
     from dispatcher.core.glance import answered_id, header
 
-    reason, took_ms = _fields(reply.value).get("reason"), header(reply, "dispatcher-duration-ms")
+    fields, took_ms = _fields(reply.value), header(reply, "dispatcher-duration-ms")
+    reason = fields.get("reason") or ("duplicate" if fields.get("duplicate") is True else None)
     columns = [place(reply), moment(reply.timestamp_ms), word(reply.key), word(header(reply, "dispatcher-status"))]
     columns += [word(header(reply, "dispatcher-http-status")), NOTHING if took_ms is None else f"{word(took_ms)}ms"]
     columns += [word(answered_id(reply) or None), word(reason) if isinstance(reason, str) else NOTHING]

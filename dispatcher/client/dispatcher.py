@@ -119,8 +119,8 @@ class Dispatcher:
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`.
 
-        Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitted again under the
-        id that it carries, the request may be executed twice, both times under the same `Idempotency-Key`.
+        Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitting the same again
+        under the id that it carries is safe: within the workers' dedup window (an hour) it is executed once, and both are answered.
         """
         submission = self._written(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure))
         _ = self._connection.listener

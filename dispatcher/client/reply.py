@@ -76,6 +76,11 @@ class Reply:
         return self.body.attempts
 
     @property
+    def duplicate(self) -> bool:
+        """Whether nothing was called for it: an earlier request of this key and id had ended, and this is what was answered then."""
+        return self.body.duplicate
+
+    @property
     def metadata(self) -> Any:  # noqa: ANN401 - the request's own
         return self.body.metadata
 

@@ -39,6 +39,9 @@ def _info() -> Document:
         "description": (
             "Requests are records keyed by what they contend for. The calls of one partition are made one after another, in order. Every "
             "execution ends with one reply, and with a dead letter as well where it was given up. "
+            "A request that is sent again under its key and id (ce_id) within the dedup window is answered as the first one was, without a "
+            "call; the same id with another call under it is a dead letter, id_conflict. Ids of different keys have nothing to do with "
+            "each other. "
             "Producers are idempotent and use the partitioner murmur2_random. Readers of replies use the isolation level read_committed. "
             "The document describes the dispatcher: what it receives, you send."
         ),

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from dispatcher.core.call import Answered, CallResult
 from dispatcher.core.control import HALTED, Command, key_target, message
 from dispatcher.core.dead_letter import DeadLetter
-from dispatcher.core.envelope import Envelope, Refusal
+from dispatcher.core.envelope import TOPIC_ID_SHOWN, Envelope, Refusal
+from dispatcher.core.finished import Finished
 from dispatcher.core.instant import Instant
+from dispatcher.core.journal import Known
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.record import Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason, Status
@@ -86,7 +89,7 @@ class Endings:
         )
         if letter is None and answer is not None and answer.truncated:
             reply = reply.too_large()
-        outcome = Outcome(self.owner, record, reply, letter)
+        outcome = Outcome(self.owner, record, reply, letter, finished=self._finished(request, reply, instant))
         return self._halting(outcome, request, instant) if letter is not None and request.halts_key else outcome
 
     def refused(self, record: Record, envelope: Envelope, refusal: Refusal, kind: str, instant: Instant, calls: int = 0) -> Outcome:
@@ -119,8 +122,65 @@ class Endings:
         return replace(outcome, reply=replace(outcome.reply, duration_ms=duration_ms))
 
     def _early(self, request: Request, status: Status, fault: Fault, calls: int, instant: Instant) -> Outcome:
-        reply = Reply(request.record, request.envelope, status, calls, instant.rfc3339(), self.source, fault=fault)
-        return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata))
+        envelope, time = request.envelope, instant.rfc3339()
+        reply = Reply(request.record, envelope, status, calls, time, self.source, fault=fault, metadata=request.metadata)
+        return Outcome(self.owner, request.record, reply, finished=self._finished(request, reply, instant))
+
+    def again(self, request: Request, known: Known, recorded: Recorded | None, instant: Instant) -> Outcome:
+        """The end of a duplicate: as its original ended, with the reply that is recorded for that, if it is still there.
+
+        It is no execution: no dead letter, no halted key, nothing for the journal. Without the reply it is told how the original ended,
+        and an answer that is gone is an error: a program that reads `ok` reads the answer next.
+        """
+        envelope, time = request.envelope, instant.rfc3339()
+        if recorded is None:
+            status = Status.ERROR if known.status is Status.OK else known.status
+            message = (
+                f"this request ended as {known.status.value} before, and the recorded reply cannot be read any more: nothing was called"
+            )
+            fault = Fault("reply_gone", message)
+            reply = Reply(request.record, envelope, status, 0, time, self.source, fault=fault)
+        else:
+            given = recorded.error
+            reply = Reply(
+                record=request.record,
+                envelope=envelope,
+                status=recorded.status,
+                attempts=recorded.attempts,
+                time=time,
+                source=self.source,
+                duration_ms=recorded.duration_ms,
+                reason=recorded.reason,
+                fault=None if given is None else Fault(given["kind"], given["message"], given.get("retry_at")),
+                recorded=recorded,
+            )
+        return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata, is_duplicate=True))
+
+    def conflict(self, request: Request, instant: Instant) -> Outcome:
+        """The end of a request whose id another one had: nothing can be known of what its sender means by it."""
+        refusal = Refusal(Reason.ID_CONFLICT, "another request of this key had this id within the dedup window: give each its own")
+        return self.refused(request.record, request.envelope, refusal, "", instant)
+
+    def _finished(self, request: Request, reply: Reply, instant: Instant) -> Finished | None:
+        """What the journal is to know; nothing of requests that nobody can send again under the same id."""
+        if not request.fingerprint:
+            return None
+        record, envelope, decoder = request.record, request.envelope, self.decoder
+        return Finished(
+            topic=decoder.settings.topics.journal,
+            partition=record.partition,
+            offset=record.offset,
+            topic_id=decoder.topic_id[:TOPIC_ID_SHOWN],
+            request_id=envelope.request_id,
+            key=record.key or b"",
+            fingerprint=request.fingerprint,
+            status=reply.status,
+            calls=reply.attempts,
+            at=instant.wall,
+            reply_topic=envelope.reply_topic,
+            reply_partition=envelope.reply_partition,
+            redrive_id=envelope.redrive_id,
+        )
 
     def _overdue(self, request: Request, calls: int, instant: Instant) -> Outcome:
         reason, fault = Reason.DEADLINE_EXCEEDED, Fault(Status.EXPIRED.value, f"the deadline passed before call number {calls + 1}")

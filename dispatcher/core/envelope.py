@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from dispatcher.core.dead_letter import PREFIX
 from dispatcher.core.record import Header, Record
 from dispatcher.core.status import Reason
 
@@ -15,12 +16,19 @@ CORRELATION = ("kafka_correlationId", "correlation_id")
 TRACE = ("traceparent", "tracestate")
 REPLY_TOPIC = ("kafka_replyTopic", "reply_to")
 REPLY_PARTITION = "kafka_replyPartition"
+# Of a dead letter that is executed once more, under the id that it had.
+REDRIVE_ID = "dispatcher-redrive-id"
 # Headers that this product reads: each may stand once, and must have a value.
 CLOUD_EVENTS = ("ce_id", "ce_type", "ce_source", "ce_time", "ce_specversion", "ce_dataschema")
-KNOWN = frozenset({*CLOUD_EVENTS, "content-type", REPLY_PARTITION, *CORRELATION, *TRACE, *REPLY_TOPIC})
+KNOWN = frozenset({*CLOUD_EVENTS, "content-type", REPLY_PARTITION, REDRIVE_ID, *CORRELATION, *TRACE, *REPLY_TOPIC})
 # The id travels as an Idempotency-Key header and in logs: visible ASCII, of a length that both take.
 REQUEST_ID = re.compile(r"[\x21-\x7e]{1,200}")
 ECHO_MAX_BYTES = 4096
+REDRIVE_ID_MAX = 200
+# Each record is at one place, whatever it was sent in as.
+_DIED_AT = frozenset({f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"})
+# Characters of Kafka's topic id in a position id: as many as tell topics of one name apart.
+TOPIC_ID_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,12 @@ class Envelope:
     reply_partition: int
     echoed: tuple[Header, ...] = ()
     trace: tuple[tuple[str, str], ...] = ()
+    redrive_id: str = ""  # of a dead letter that is executed once more; empty for other requests
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its sender gave it its id: another request may have that one too."""
+        return self.request_id != self.position_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +58,8 @@ class Refusal:
 
 
 def position_id(record: Record, topic_id: str) -> str:
-    """The id of a request whose producer gave none. `topic_id` is Kafka's, as text; its first 8 characters are used."""
-    return f"{record.topic}/{record.partition}/{record.offset}@{topic_id[:8]}"
+    """The id of a request whose producer gave none. `topic_id` is Kafka's, as text; its beginning is used."""
+    return f"{record.topic}/{record.partition}/{record.offset}@{topic_id[:TOPIC_ID_SHOWN]}"
 
 
 def plain_envelope(record: Record, topic_id: str, default_topic: str, reply_topics: Mapping[str, int]) -> Envelope:
@@ -72,12 +86,12 @@ def read_envelope(record: Record, topic_id: str, default_topic: str, reply_topic
             fault = fault or Refusal(Reason.MALFORMED, f"header {header} {'stands twice' if header in given else 'has no value'}")
             continue
         given[header] = content
-    envelope, unread = _texts(plain, given)
+    envelope, unread = _texts(plain, given, record.headers)
     envelope, unwritable = _reply_to(envelope, given, record.partition, reply_topics)
     return envelope, fault or unread or _version(given) or unwritable
 
 
-def _texts(plain: Envelope, given: Mapping[str, bytes]) -> tuple[Envelope, Refusal | None]:
+def _texts(plain: Envelope, given: Mapping[str, bytes], headers: Iterable[Header]) -> tuple[Envelope, Refusal | None]:
     fault: Refusal | None = None
     echoed = tuple((name, given[name]) for name in CORRELATION if name in given)
     if sum(len(content) for _, content in echoed) > ECHO_MAX_BYTES:
@@ -91,7 +105,18 @@ def _texts(plain: Envelope, given: Mapping[str, bytes]) -> tuple[Envelope, Refus
             request_id = text
         else:
             fault = fault or Refusal(Reason.MALFORMED, "header ce_id is not 1 to 200 visible ASCII characters")
-    return replace(plain, request_id=request_id, echoed=echoed, trace=trace), fault
+    redrive_id = _letter_id(headers)
+    if (raw := given.get(REDRIVE_ID)) is not None:
+        redrive_id = _visible(raw) or ""
+        if not REQUEST_ID.fullmatch(redrive_id):
+            fault = fault or Refusal(Reason.MALFORMED, f"header {REDRIVE_ID} is not 1 to 200 visible ASCII characters")
+    return replace(plain, request_id=request_id, echoed=echoed, trace=trace, redrive_id=redrive_id), fault
+
+
+def _letter_id(headers: Iterable[Header]) -> str:
+    """What stands for a redrive id in a dead letter that is sent in as it is: where the record stood that died; empty for other records."""
+    place = [content or b"" for name, content in headers if name in _DIED_AT]
+    return b"/".join(place).decode("ascii", "replace")[:REDRIVE_ID_MAX] if place else ""
 
 
 def _visible(raw: bytes | None) -> str | None:

@@ -19,14 +19,16 @@ from dispatcher.core.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.fencing import fenced
 from dispatcher.core.instant import Instant
+from dispatcher.core.journal import Asked, Coming, Conflict, Find, Known
 from dispatcher.core.lane_queue import LaneQueue, Waiting
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.parking import Moved, Parking
 from dispatcher.core.record import Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason
-from dispatcher.core.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Settle, Start, Step, Wait
+from dispatcher.core.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Recall, Settle, Start, Step, Wait
 from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
 
 # Asked for before every call: why calls of this key may not start now; empty where they may.
@@ -39,22 +41,34 @@ class _Head:
 
     request: Request
     waiting: Waiting
+    is_new: bool  # not known yet to be no duplicate
+    recalls: Known | None = None  # its recorded reply is on its way
 
 
 class Lane:
     """Owned by one Partition, moved only by the engine. `owner` is the assignment it lives under.
 
-    `key` is the lane's, None where the lane is the whole partition. `why_held` says why calls of a key may not start now.
+    `key` is the lane's, None where the lane is the whole partition. `why_held` says why calls of a key may not start now, `find` whether a
+    request is a duplicate, and of what (`Journal.find`).
     """
 
     __slots__ = (
         *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_overflow", "_queue"),
-        *("_settled", "_why_held", "key", "last_s", "owner"),
+        *("_find", "_settled", "_why_held", "awaits_reply", "key", "last_s", "owner"),
     )
 
-    def __init__(self, owner: Owner, decoder: Decoder, key: bytes | None = None, why_held: WhyHeld = lambda _: "") -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        decoder: Decoder,
+        key: bytes | None = None,
+        why_held: WhyHeld = lambda _: "",
+        find: Find = lambda *_: None,
+    ) -> None:
         self.owner = owner
         self.key = key
+        self.awaits_reply = False  # stands until the reply to its head's original is published
+        self._find = find
         self.last_s = 0.0  # how long the last call took
         self._decoder = decoder
         self._endings = Endings(owner, decoder)
@@ -223,6 +237,8 @@ class Lane:
             return self._settle(self._endings.early(head.request, Expired(), head.waiting.tries.calls, instant), instant)
         if why := self._why_held(head.request.record.key):
             return Held(why)
+        if head.is_new and (step := self._recall(head, instant, may_call=may_call)) is not None:
+            return step
         if head.waiting.not_before > instant.mono:
             return Wait(head.waiting.not_before, head.waiting.why)
         return self._start(head, instant) if may_call else READY
@@ -258,6 +274,18 @@ class Lane:
         self._calling = False
         self.last_s = instant.mono - self._began
         self._settled = self._endings.cut_off(head.request, early, waiting.tries.calls, waiting.started, instant)
+
+    def recalled(self, offset: int, recorded: Recorded | None, instant: Instant) -> None:
+        """What is recorded for the original of the duplicate at `offset`; None where that is not there any more."""
+        head = self._head
+        if head is None or head.recalls is None or head.waiting.record.offset != offset:
+            return
+        known, head.recalls = head.recalls, None
+        if recorded is None and known.offset == offset:
+            # Its own end of an earlier time, of which nobody has heard.
+            head.is_new = False
+        else:
+            self._settled = self._endings.again(head.request, known, recorded, instant)
 
     def holds(self, offset: int) -> bool:
         """Whether the request at `offset` is here and has not ended."""
@@ -370,9 +398,33 @@ class Lane:
         self._unqueue(record)
         decoded = self._decoded(record)
         if isinstance(decoded, Request):
-            self._head = _Head(decoded, waiting)
+            # One that was called before, by an earlier owner, is in the middle of its own execution.
+            is_new = bool(decoded.fingerprint) and waiting.tries.calls == 0
+            self._head = _Head(decoded, waiting, is_new)
             return None
         return self._endings.refused(record, *decoded, instant, calls=waiting.tries.calls)
+
+    def _recall(self, head: _Head, instant: Instant, *, may_call: bool) -> Step | None:
+        """What is to be done instead of a call, where another request had the id of this one; None where it is to be called."""
+        if head.recalls is not None:
+            return BUSY
+        request, record = head.request, head.waiting.record
+        self.awaits_reply = False
+        asked = Asked(request.envelope.request_id, record.key or b"", record.offset, request.fingerprint, request.envelope.redrive_id)
+        match self._find(asked, instant.wall):
+            case None:
+                head.is_new = False
+                return None
+            case Coming():
+                self.awaits_reply = True
+                return BUSY
+            case Conflict():
+                return self._settle(self._endings.conflict(request, instant), instant)
+            case Known() as known if may_call:
+                head.recalls = known
+                return Recall(request, known)
+            case Known():
+                return READY
 
     def _decoded(self, record: Record) -> Request | tuple[Envelope, Refusal, str]:
         """The request; or the envelope, why it is refused, and the class of an error of ours."""

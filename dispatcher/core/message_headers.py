@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.core.dead_letter import ORIGINAL_TOPIC, PREFIX, UNREADABLE
-from dispatcher.core.envelope import CORRELATION, ECHO_MAX_BYTES, REPLY_PARTITION, REPLY_TOPIC, REQUEST_ID, REQUEST_TYPE, TRACE
+from dispatcher.core.envelope import CORRELATION, ECHO_MAX_BYTES, REDRIVE_ID, REPLY_PARTITION, REPLY_TOPIC, REQUEST_ID, REQUEST_TYPE, TRACE
 from dispatcher.core.replay import REPLAY_ID, REPLAY_OF, REPLAYED_FROM
 from dispatcher.core.reply import REPLY_TYPE
 from dispatcher.core.status import Reason, Status
@@ -36,6 +36,7 @@ def request_headers() -> Schema:
         topic: _text("topic of the reply; only those that the workers' configuration lists", **_TOPIC),
         older: _text(f"the same; {topic} goes before it", **_TOPIC),
         REPLY_PARTITION: _bytes("partition of the reply, a 4-byte big-endian integer; without one the request's own number", 4, 4),
+        REDRIVE_ID: _text("of a dead letter that is executed once more, under its id", pattern=_request_id()),
         REPLAY_OF: _text("id of the request that a replay made this one of"),
         REPLAY_ID: _text("id of the replay that made this request: a plan is done once under it, however often it is interrupted"),
         REPLAYED_FROM: _text("topic/partition/offset of the request that this one repeats", pattern=r"^.+/[0-9]+/[0-9]+$"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Command
 from dispatcher.core.dead_letter import DeadLetter
+from dispatcher.core.finished import Finished
 from dispatcher.core.record import Message, Record
 from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.status import Reason, Status
@@ -26,7 +27,7 @@ class Outcome:
     """Made by a lane, given `position` and what follows it by the partition, published by the publisher.
 
     Without a reply it moves its record to the parked topic (`parks`), or only the position. `extra` is published with it: the parked
-    request or its tombstone, the record that halts its key.
+    request or its tombstone, the record that halts its key. `finished` is what the journal is to know of it, if it is to know.
     """
 
     owner: Owner
@@ -41,6 +42,7 @@ class Outcome:
     place: int = -1  # where a parked request stands in its topic, once it is published
     halt: Command | None = None
     extra_bytes: int = 0
+    finished: Finished | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -50,13 +52,15 @@ class Outcome:
             size += len(self.reply.record.key or b"") + len(self.reply.metadata or b"")
             # A body that is no JSON grows by a third in base64.
             size += len(self.reply.answer.body) * 4 // 3 if self.reply.answer is not None else 0
+            size += self.reply.recorded.size_bytes if self.reply.recorded is not None else 0
         return size
 
     def messages(self) -> tuple[Message, ...]:
         """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""
         letter = () if self.letter is None else (self.letter.letter(),)
         reply = () if self.reply is None else (self.reply.message(),)
-        return (*letter, *reply, *self.extra)
+        journal = () if self.finished is None else (self.finished.message(),)
+        return (*letter, *reply, *journal, *self.extra)
 
     def fitted(self, limits: Mapping[str, int]) -> Outcome:
         """This outcome with every message within its topic's limit in bytes: one bad record aborts everybody's transaction."""
@@ -76,7 +80,7 @@ class Outcome:
             letter = letter.cut()
         if reply is not None and reply.envelope.reply_topic == topic:
             reply = reply.cut()
-        return replace(self, letter=letter, reply=reply)
+        return self._answered(reply, letter)
 
     def readdressed(self, default_topic: str, letter_topic: str, group: str) -> Outcome:
         """This outcome where the reply topic that was asked for cannot be written: answered on the default one, as a dead letter."""
@@ -89,4 +93,11 @@ class Outcome:
         letter = replace(letter, attempts=reply.attempts, http_status=reply.answer.status if reply.answer is not None else None)
         fault = Fault(Reason.REPLY_TOPIC_FORBIDDEN.value, message)
         reply = replace(reply, envelope=envelope, status=Status.DEAD, reason=Reason.REPLY_TOPIC_FORBIDDEN, fault=fault)
-        return replace(self, reply=reply, letter=self.letter or letter)
+        return self._answered(reply, self.letter or letter)
+
+    def _answered(self, reply: Reply | None, letter: DeadLetter | None) -> Outcome:
+        """This outcome with another reply and letter; the journal has to know of the reply as it is published."""
+        finished = self.finished
+        if finished is not None and reply is not None:
+            finished = finished.answered(reply.status, reply.envelope.reply_topic, reply.envelope.reply_partition)
+        return replace(self, reply=reply, letter=letter, finished=finished)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from heapq import heappop, heappush
 
 from dispatcher.core.buffer import Amount, Flow, Tap
@@ -12,6 +13,7 @@ from dispatcher.core.commit_note import Range
 from dispatcher.core.control import HALTED
 from dispatcher.core.deadlines import Deadlines, deadline_of
 from dispatcher.core.instant import Instant
+from dispatcher.core.journal import Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.lane import Lane, WhyHeld
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone, until_at
@@ -52,7 +54,7 @@ class Partition:
             "_withheld",
             "_withheld_of",
         ),
-        *("_why_held", "calls", "closed", "deadlines", "is_restored", "lanes", "limit", "owner", "parked", "progress"),
+        *("_why_held", "calls", "closed", "deadlines", "is_restored", "journal", "lanes", "limit", "owner", "parked", "progress"),
     )
 
     def __init__(
@@ -79,6 +81,8 @@ class Partition:
         self._room = room
         self._number = 0
         self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
+        worker = decoder.settings.worker
+        self.journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=self._is_fenced)
         self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._held_records = 0
@@ -184,8 +188,8 @@ class Partition:
                 self._held_bytes += record.size_bytes
         return list(lanes)
 
-    def restore(self, entries: Iterable[Entry], instant: Instant) -> list[Outcome]:
-        """What is parked, in order; from here on calls may start. Returns outcomes that end what is void.
+    def restore(self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None) -> list[Outcome]:
+        """What is parked, in order, and what has ended; from here on calls may start. Returns outcomes that end what is void.
 
         What stands in the log at or above the mark and is not settled is executed from there: its parked copy is left from a move that
         was never committed, or somebody has moved the position back. Without transactions it ends with its request, not before: a tombstone
@@ -194,6 +198,7 @@ class Partition:
         A parked request joins its lane once the log has been read up to where it came from: an older one of its key may stand there still.
         """
         void = []
+        self.journal = journal or self.journal
         by_lane: dict[bytes | None, list[Entry]] = {}
         for entry in entries:
             if not self.progress.is_settled(entry.offset):
@@ -249,6 +254,8 @@ class Partition:
         what is younger in its lane with it, until older ones have ended; the oldest of all always fits. What was withheld before may
         come with it.
         """
+        if outcome.finished is not None and not self.journal.expect(outcome.finished):
+            outcome = replace(outcome, finished=None)
         assert outcome.record is not None
         offset, lane = outcome.record.offset, outcome.record.key if self._by_key else None
         self.parked += outcome.parks and self.progress.is_open(offset)
@@ -327,6 +334,8 @@ class Partition:
         # As it was noted, not as it is: what was published may have been cut meanwhile.
         self._unpublished_bytes -= self._unpublished.pop(outcome.number)[0]
         self.progress.acknowledge(outcome.position)
+        if outcome.finished is not None:
+            self.journal.confirm(outcome.finished)
         record = outcome.record
         if record is None:
             return None
@@ -390,8 +399,11 @@ class Partition:
         name = key if self._by_key else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held)
+            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find)
         return lane
+
+    def _find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:
+        return self.journal.find(asked, now)
 
     def _note_deadline(self, offset: int, key: bytes | None, at: float | None) -> None:
         if at is not None:
@@ -410,7 +422,19 @@ class Partition:
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
         position = self.progress.planned
         outcome = Outcome(
-            of.owner, of.record, of.reply, of.letter, position, span, number, extra, of.parks, of.place, of.halt, of.extra_bytes
+            of.owner,
+            of.record,
+            of.reply,
+            of.letter,
+            position,
+            span,
+            number,
+            extra,
+            of.parks,
+            of.place,
+            of.halt,
+            of.extra_bytes,
+            of.finished,
         )
         size = outcome.size_bytes
         self._unpublished[number] = size, now

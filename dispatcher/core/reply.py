@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dispatcher.core.call import Answered
 from dispatcher.core.envelope import Envelope
 from dispatcher.core.record import Header, Message, Record, bounded
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.status import Reason, Status
 
 REPLY_TYPE = "dispatcher.reply.v1"
@@ -56,6 +57,9 @@ class ReplyBody(BaseModel):
     http: HttpBody | None = None
     attempts: Annotated[int, Field(ge=0, description="calls made for this execution by the worker that answered")]
     metadata: Annotated[Any, Field(description="the request's, untouched")] = None
+    duplicate: Annotated[
+        bool, Field(description="nothing was called for it: a request of this key and id had ended so before, within the dedup window")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Reply:
     answer: Answered | None = None
     shown_headers: tuple[str, ...] = ()
     metadata: bytes | None = None  # JSON
+    is_duplicate: bool = False
+    recorded: Recorded | None = None  # what a duplicate is answered with, in place of `answer`
 
     def message(self) -> Message:
         """The record to publish: same key and, unless the request says otherwise, the same partition number."""
@@ -107,6 +113,9 @@ class Reply:
 
         What is left then is bounded but for the key: a refused record may have one of any size, and its reply has the beginning.
         """
+        if self.recorded is not None:
+            # It fitted into its own topic: what is new is the metadata.
+            return replace(self, metadata=None) if self.metadata is not None else replace(self, recorded=None).too_large()
         if self.answer is not None and len(self.answer.body) > KEPT_BYTES:
             return self.too_large()
         answer = self.answer and replace(self.answer, body=b"", truncated=True)
@@ -125,14 +134,18 @@ class Reply:
                 value["error"]["retry_at"] = self.fault.retry_at
         if self.answer is not None:
             value["http"] = _http(self.answer, self.shown_headers)
+        if self.recorded is not None:
+            value |= {name: orjson.Fragment(content) for name, content in self.recorded.rest.items()}
         if self.metadata is not None:
             value["metadata"] = orjson.Fragment(self.metadata)
+        if self.is_duplicate:
+            value["duplicate"] = True
         return value
 
     def _headers(self) -> tuple[Header, ...]:
         envelope, record = self.envelope, self.record
         texts = [
-            ("ce_id", f"{envelope.position_id}/reply"),
+            ("ce_id", reply_id(envelope.position_id)),
             ("ce_type", REPLY_TYPE),
             ("ce_source", self.source),
             ("ce_time", self.time),
@@ -147,9 +160,15 @@ class Reply:
             ("dispatcher-request-offset", str(record.offset)),
             *envelope.trace,
         ]
-        if self.answer is not None:
-            texts.append(("dispatcher-http-status", str(self.answer.status)))
+        http_status = str(self.answer.status) if self.answer is not None else self.recorded.http_status if self.recorded is not None else ""
+        if http_status:
+            texts.append(("dispatcher-http-status", http_status))
         return (*((name, text.encode()) for name, text in texts), *envelope.echoed)
+
+
+def reply_id(position_id: str) -> str:
+    """The reply's own id; `position_id` is the request's, by its place."""
+    return f"{position_id}/reply"
 
 
 def _http(answer: Answered, shown: tuple[str, ...]) -> dict[str, Any]:

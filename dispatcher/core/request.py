@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
+from dispatcher.core.fingerprint import fingerprint
 from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.latency import Series, series_of
 from dispatcher.core.members import members
@@ -100,6 +101,7 @@ class Request:
     deadline: float | None = None  # seconds since 1970
     series: Series | None = None  # the calls whose time its own is fitted to; None where its upstream does not do that
     has_own_timeout: bool = False  # it says itself how long its calls may take
+    fingerprint: bytes = b""  # of what makes it; empty where nothing can be its duplicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,9 @@ class Decoder:
         deadline = None if body.deadline is None else rfc3339_s(body.deadline)
         halts, is_timed = body.after_failure == "halt_key", body.timeout_s is not None
         series = series_of(body.upstream, body.path, body.body) if upstream.adaptive_timeout else None
-        return Request(record, envelope, call, attempts_max, written.get("metadata"), halts, deadline, series, is_timed)
+        can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
+        made_of = fingerprint(call) if can_repeat else b""
+        return Request(record, envelope, call, attempts_max, written.get("metadata"), halts, deadline, series, is_timed, made_of)
 
     def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
         """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""

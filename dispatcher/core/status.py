@@ -28,6 +28,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "deadline_exceeded"
     QUOTA_EXHAUSTED = "quota_exhausted"  # the callee's quota or money is used up
     TOO_LARGE = "too_large"
+    ID_CONFLICT = "id_conflict"  # another request of its key had that id
     HALTED_KEY = "halted_key"  # more than may wait stood behind a halted key
     REPLY_TOPIC_FORBIDDEN = "reply_topic_forbidden"
     REPLY_TOO_LARGE = "reply_too_large"  # the call succeeded: an `error` reply, no dead letter

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.core.call import Call
+from dispatcher.core.journal import Known
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.parked import Entry
 from dispatcher.core.request import Request
@@ -17,7 +18,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The one call of this lane is in flight, or parked requests of it are on their way back."""
+    """The one call of this lane is in flight, or parked requests of it or a recorded reply are on their way back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,14 @@ class CutOff:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """Read the reply that is recorded for the original of this duplicate; the lane is Busy until `recalled`."""
+
+    request: Request
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
 
@@ -85,5 +94,5 @@ class Settle:
     outcome: Outcome
 
 
-Step = Idle | Busy | Ready | Closed | Wait | Held | Fetch | Start | Settle
+Step = Idle | Busy | Ready | Closed | Wait | Held | Fetch | Recall | Start | Settle
 IDLE, BUSY, READY, CLOSED, CUT_OFF = Idle(), Busy(), Ready(), Closed(), CutOff()

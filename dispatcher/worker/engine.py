@@ -17,19 +17,22 @@ from dispatcher.core.call import CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target
 from dispatcher.core.gap import Gap
+from dispatcher.core.journal import Journal
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
-from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Settle, Start, Step, Wait
+from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Recall, Settle, Start, Step, Wait
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Restore
 from dispatcher.worker.letters import Fetch as FetchParked
+from dispatcher.worker.letters import Recall as RecallReply
 from dispatcher.worker.protocols import HttpEngine, Observer
 from dispatcher.worker.tending import Tending
 from dispatcher.worker.turns import Turns
@@ -162,7 +165,8 @@ class Engine:
             fetch = partition.acknowledge(outcome)
             if fetch is not None:
                 self._restorer.put(FetchParked(partition.owner, fetch.entries))
-            if outcome.parks and outcome.record is not None and (lane := partition.lane_of(outcome.record.key)) is not None:
+            lane = None if outcome.record is None else partition.lane_of(outcome.record.key)
+            if lane is not None and (outcome.parks or (outcome.finished is not None and lane.awaits_reply)):
                 self.advance(partition, lane)
         self._tending.note(*partitions)
         for partition in partitions:
@@ -191,13 +195,13 @@ class Engine:
                         pass
                 self._tending.tend(partition)
 
-    def restored(self, owner: Owner, entries: list[Entry]) -> None:
-        """What is parked of a partition; its calls may start."""
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None) -> None:
+        """What is parked of a partition, and what has ended (None: nothing is remembered of that); its calls may start."""
         partition = self._of(owner)
         if partition is None or partition.closed:
             return
         instant = self._clock.now()
-        for outcome in partition.restore(entries, instant):
+        for outcome in partition.restore(entries, instant, journal):
             self._publisher.put(outcome)
         self._early.restored(partition)
         for lane in list(partition.lanes.values()):
@@ -216,6 +220,14 @@ class Engine:
         for outcome in outcomes:
             self.settle(partition, outcome, instant.mono)
         for lane in lanes:
+            self.advance(partition, lane)
+
+    def recalled(self, recall: RecallReply, recorded: Recorded | None) -> None:
+        """The reply that is recorded for the original of a duplicate; None where it is not there any more."""
+        partition = self._of(recall.owner)
+        lane = None if partition is None else partition.lane_of(recall.key)
+        if partition is not None and lane is not None:
+            lane.recalled(recall.offset, recorded, self._clock.now())
             self.advance(partition, lane)
 
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
@@ -259,6 +271,8 @@ class Engine:
                 self._tending.tend(partition)
             case Fetch(entries):
                 self._restorer.put(FetchParked(partition.owner, entries))
+            case Recall(request, known):
+                self._restorer.put(RecallReply(partition.owner, request.record.key, request.record.offset, known))
             case Idle() | Closed():
                 partition.retire(lane)
             case _:

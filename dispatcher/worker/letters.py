@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from dispatcher.core.commit_note import Range
+from dispatcher.core.journal import Known
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry
 
@@ -104,7 +105,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Engine to restorer: which requests of this partition are parked? Answered by `restored`, once."""
+    """Engine to restorer: which requests of this partition are parked, and which have ended? Answered by `restored`, once."""
 
     owner: Owner
 
@@ -115,6 +116,16 @@ class Fetch:
 
     owner: Owner
     entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Engine to restorer: the reply that is recorded for the original of the duplicate at `offset`. Answered by `recalled`, once."""
+
+    owner: Owner
+    key: bytes | None
+    offset: int
+    known: Known
 
 
 @dataclass(frozen=True, slots=True)

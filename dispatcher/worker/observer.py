@@ -16,6 +16,8 @@ from dispatcher.core.gap import Gap
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
+from dispatcher.core.record import Record
+from dispatcher.core.reply import Reply
 from dispatcher.core.request import Request
 from dispatcher.core.steps import Start
 from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
@@ -51,6 +53,7 @@ class WorkerObserver:
         self._metrics = metrics
         self._clock = clock
         self._standing: frozenset[int] = frozenset()
+        self._dropped: dict[Owner, int] = {}  # how many entries of an assignment's journal went before their time, as was told
         self._at_limit: set[int] = set()  # partitions where no more can be parked, and there is no room otherwise
         # Asked once: a line that nobody reads costs as much to put together as the call's verdict.
         self._is_verbose = logger().is_enabled_for(logging.DEBUG)
@@ -111,6 +114,8 @@ class WorkerObserver:
         self._metrics.last_progress.set(self._clock.now().wall)
         if outcome.reply is not None:
             self._metrics.requests.labels(outcome.reply.status.value).inc()
+            if outcome.reply.is_duplicate and outcome.record is not None:
+                self._duplicate(outcome.record, outcome.reply)
         if outcome.letter is not None and outcome.record is not None and outcome.reply is not None:
             self._metrics.dead_letters.labels(outcome.letter.reason.value).inc()
             logger().warning(
@@ -120,6 +125,10 @@ class WorkerObserver:
                 outcome=outcome.letter.reason.value,
                 reason=outcome.letter.message,
             )
+
+    def _duplicate(self, record: Record, reply: Reply) -> None:
+        self._metrics.duplicates.inc()
+        logger().info("duplicate", **_where(record), **_whose(reply.envelope), outcome=reply.status.value)
 
     @guarded
     def assigned(self, partition: Partition) -> None:
@@ -139,9 +148,22 @@ class WorkerObserver:
         self._metrics.inflight.labels(label).set(partition.calls)
         self._metrics.parked.labels(label).set(partition.parked)
         self._metrics.map_ranges.labels(label).set(progress.ranges)
+        self._remembered(partition)
         state = 3 if partition.closed else 1 if partition.calls else 2 if arrivals or partition.parked else 0
         is_at_limit = self._is_at_limit(partition)
         self._metrics.state.labels(label).set(STANDS if is_at_limit or partition.owner.partition in self._standing else state)
+
+    def _remembered(self, partition: Partition) -> None:
+        """How much is remembered of a partition; that the window is shorter than it should be is told once for each assignment."""
+        owner, journal = partition.owner, partition.journal
+        self._metrics.dedup_entries.labels(str(owner.partition)).set(len(journal))
+        known = self._dropped.get(owner, 0)
+        if journal.dropped > known:
+            self._metrics.dedup_dropped.inc(journal.dropped - known)
+            self._dropped[owner] = journal.dropped
+        if journal.dropped and not known:
+            hint = "what is sent again after that is called again: raise worker.dedup_max_entries, or have more partitions"
+            logger().warning("dedup_window_short", partition=owner.partition, entries=len(journal), hint=hint)
 
     def _is_at_limit(self, partition: Partition) -> bool:
         """Whether a partition stands since no more of it can be parked; told when that begins and when it ends."""
@@ -204,6 +226,7 @@ class WorkerObserver:
         self._metrics.rebalances.labels("gone").inc()
         self._metrics.forget(owner.partition)
         self._at_limit.discard(owner.partition)
+        self._dropped.pop(owner, None)
 
     @guarded
     def publish_failed(self, what: str, name: str) -> None:

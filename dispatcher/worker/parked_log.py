@@ -24,13 +24,15 @@ _T = TypeVar("_T")
 
 
 class Reader(Protocol):
-    """What reads compacted topics (`dispatcher.adapters.kafka.compacted.CompactedReader`), which the simulator replaces.
+    """What reads our own topics (`dispatcher.adapters.kafka.compacted.CompactedReader`), which the simulator replaces.
 
     All raise BrokerAway where Kafka does not answer, BrokerDenied where a right is missing. `ends` counts what open transactions hold;
-    `read` waits for them, and yields None each time that it has waited a moment, and Ended behind each partition.
+    `read` waits for them, and yields None each time that it has waited a moment, and Ended behind each partition. `since` tells by
+    partition where the first record of a time (milliseconds since 1970) or later stands; where there is none, where it would stand.
     """
 
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]: ...
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]: ...
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items: ...
     def follow(self, topic: str, offset: int) -> None: ...
     def news(self, timeout_s: float) -> list[Record]: ...

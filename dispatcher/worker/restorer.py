@@ -1,35 +1,38 @@
 """The restorer: owns the reader of the topics that outlive workers. It asks no group, and is asked by letters.
 
 First the control topic, whole: no call may start before what was paused and halted is known. Then, at once and beside each other: news of
-the control topic, which partitions hold parked requests, and those requests when they are due.
+the control topic, which requests of a partition are parked and which have ended, parked requests when they are due, and recorded replies.
 
 Where Kafka does not answer, what was asked is done again; nothing is answered half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from dispatcher.core.journal import Journal
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.record import Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
-from dispatcher.worker.letters import Fetch, Forget, Post, Restore, Stop
+from dispatcher.worker.journal_log import JournalLog
+from dispatcher.worker.letters import Fetch, Forget, Post, Recall, Restore, Stop
 from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
 
 # An idle restorer waits for a letter this long, then looks for news: a cancel is to be heard at once, and looking takes 40 us.
 IDLE_S = 0.02
 # One job's share before the others and the news have theirs.
 SHARE_S = 0.02
-# Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests again.
-RESTORES_MAX = FETCHES_MAX = 4
+# Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests or replies.
+RESTORES_MAX = FETCHES_MAX = RECALLS_MAX = 4
 # After Kafka was away: doubled from the first to the last.
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 2.0
 # A job that waits this long for Kafka is told of, and again each time.
@@ -40,8 +43,9 @@ class EngineDoor(Protocol):
     """The engine's methods that the restorer posts; they run on the event loop."""
 
     def commanded(self, records: list[Record]) -> None: ...
-    def restored(self, owner: Owner, entries: list[Entry]) -> None: ...
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None: ...
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None: ...
+    def recalled(self, recall: Recall, recorded: Recorded | None) -> None: ...
 
 
 @dataclass(slots=True)
@@ -80,6 +84,7 @@ class Restorer:
         self._control = topics.control
         self._reader = reader
         self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
+        self._journal = JournalLog(settings, topic_id_text, reader, clock, log)
         self._engine = engine
         self._post = post
         self._inbox = inbox
@@ -87,6 +92,7 @@ class Restorer:
         self._log = log
         self._restores: dict[int, Owner] = {}
         self._fetches: dict[Owner, list[Fetch]] = {}
+        self._recalls: dict[Owner, list[Recall]] = {}
         self._jobs: list[_Job] = [_Job("control", self._begin)]
         self._news_at = 0.0
         self._told = 0  # the next offset of the control topic that the engine has not been told
@@ -128,6 +134,8 @@ class Restorer:
                 self._restores[owner.partition] = owner
             case Fetch(owner):
                 self._fetches.setdefault(owner, []).append(letter)
+            case Recall(owner):
+                self._recalls.setdefault(owner, []).append(letter)
             case Forget(owner):
                 self._forget(owner)
             case Stop():
@@ -137,6 +145,7 @@ class Restorer:
 
     def _forget(self, owner: Owner) -> None:
         self._fetches.pop(owner, None)
+        self._recalls.pop(owner, None)
         if self._restores.get(owner.partition) == owner:
             del self._restores[owner.partition]
         for job in self._jobs:
@@ -156,12 +165,18 @@ class Restorer:
         if self._restores and kinds.count("restore") < RESTORES_MAX and all(job.waits_since for job in self._jobs if job.what == "restore"):
             owners, self._restores = self._restores, {}
             self._jobs.append(_Job("restore", partial(self._restore, owners), owners))
-        busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == "fetch"}
-        free = FETCHES_MAX - kinds.count("fetch")
-        for owner in [owner for owner in self._fetches if owner not in busy][:free]:
-            fetches = self._fetches.pop(owner)
-            begin = partial(self._parked.fetch, fetches, partial(self._post, self._engine.fetched))
-            self._jobs.append(_Job("fetch", begin, {owner.partition: owner}))
+        for owner in self._next("fetch", self._fetches, FETCHES_MAX):
+            fetch = partial(self._parked.fetch, self._fetches.pop(owner), partial(self._post, self._engine.fetched))
+            self._jobs.append(_Job("fetch", fetch, {owner.partition: owner}))
+        for owner in self._next("recall", self._recalls, RECALLS_MAX):
+            recall = partial(self._journal.recall, self._recalls.pop(owner), partial(self._post, self._engine.recalled))
+            self._jobs.append(_Job("recall", recall, {owner.partition: owner}))
+
+    def _next(self, what: str, waiting: Collection[Owner], most: int) -> list[Owner]:
+        """Assignments whose letters of a kind may become jobs now; each has one such job at a time."""
+        busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == what}
+        free = most - sum(job.what == what for job in self._jobs)
+        return [owner for owner in waiting if owner not in busy][:free]
 
     def _advance(self, job: _Job) -> bool:
         """Give a job its share; False where it has to wait for its time. One that is done, or that nobody waits for, has no steps."""
@@ -201,11 +216,13 @@ class Restorer:
         """First what was wanted of these lanes when their last owner let them go: its last transaction may have halted one."""
         end = self._reader.ends(self._control, [0])[0]
         yield from self._read_control(end)
-        yield from self._parked.restore(owners, partial(self._restored, owners))
+        parked: dict[Owner, list[Entry]] = {}
+        yield from self._parked.restore(owners, parked.__setitem__)
+        yield from self._journal.restore(owners, partial(self._restored, owners, parked))
 
-    def _restored(self, owners: dict[int, Owner], owner: Owner, entries: list[Entry]) -> None:
+    def _restored(self, owners: dict[int, Owner], parked: Mapping[Owner, list[Entry]], owner: Owner, journal: Journal | None) -> None:
         del owners[owner.partition]
-        self._post(self._engine.restored, owner, entries)
+        self._post(self._engine.restored, owner, parked[owner], journal)
 
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ def died(sent: Record) -> tuple[Message, Message]:
         made.answered(answer(500), now(), 0.5)
         step = made.next(now())
     assert isinstance(step, Settle)
-    letter, reply = step.outcome.fitted({DEAD_LETTERS: 1_000_000}).messages()
+    letter, reply, *_ = step.outcome.fitted({DEAD_LETTERS: 1_000_000}).messages()
     return letter, reply
 
 

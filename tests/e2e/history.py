@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 from confluent_kafka import KafkaError, TopicPartition
 
 from dispatcher.adapters.kafka import clients
@@ -39,13 +40,13 @@ from tests.guarantees.events import (
     Held,
     LetterVisible,
     Lost,
+    Noted,
     Parked,
     Released,
-    ReplyVisible,
     Submitted,
     Unparked,
     Withheld,
-    is_early,
+    reply_visible,
 )
 from tests.guarantees.judges import judged
 from tests.topics import SettingsFactory
@@ -76,11 +77,11 @@ class Commit:
 
 @contextmanager
 def judged_stage(factory: SettingsFactory, folder: Path, **options: Any) -> Iterator[Stage]:
-    """Set a stage whose history can be judged: at least once, replies, letters and what is parked bear the broker's time."""
+    """Set a stage whose history can be judged: at least once, replies, letters, what is parked and the journal bear the broker's time."""
     with stage(factory, folder, **options) as set_up:
         if set_up.settings.worker.publishing == "at_least_once":
             topics = set_up.settings.topics
-            for topic in (topics.replies, topics.dead_letters, topics.parked):
+            for topic in (topics.replies, topics.dead_letters, topics.parked, topics.journal):
                 operator.configure(set_up.settings, topic, {"message.timestamp.type": "LogAppendTime"})
         yield set_up
 
@@ -106,10 +107,14 @@ def history(set_up: Stage, workers: Iterable[Worker], withheld: Iterable[Worker]
     told: list[Told] = [told for worker in withheld for told in _withheld(worker)]
     requests = {(record.partition, record.offset): record for record in whole(set_up.settings, topics.requests)}
     # A request has the time at which it was handed to its producer: nothing came of it before that.
-    told += [(_time(record), 0, Submitted(partition, offset, _key(record))) for (partition, offset), record in requests.items()]
+    told += [(_time(record), 0, _submitted(record)) for record in requests.values()]
     told += _visible(whole(set_up.settings, topics.replies))
     told += _letters(whole(set_up.settings, topics.dead_letters), requests)
     told += _aside(set_up.settings)
+    told += [
+        (_time(record), 2, Noted(record.partition, orjson.loads(record.value or b"")["offset"]))
+        for record in whole(set_up.settings, topics.journal)
+    ]
     # Behind the replies of its millisecond, and what was parked with it.
     told += [(c.at, 3, Committed(c.partition, c.position, c.settled, -1 if c.epoch is None else c.epoch)) for c in done]
     lives = lives_of(workers)
@@ -197,9 +202,12 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
     for record in records:
         at = latest[record.partition] = max((record.timestamp_ms or 0) / 1000, latest.get(record.partition, 0.0))
         partition, offset = int(header(record, "dispatcher-request-partition")), int(header(record, "dispatcher-request-offset"))
-        status, called = header(record, "dispatcher-status"), header(record, "dispatcher-attempt") != "0"
-        place = record.partition, record.offset
-        yield at, 2, ReplyVisible(partition, offset, place, status == "dead", called, is_early(record.value))
+        yield at, 2, reply_visible(partition, offset, (record.partition, record.offset), record.value)
+
+
+def _submitted(record: Record) -> Submitted:
+    """A request, with its id and what it asks for: its value, whatever else it says."""
+    return Submitted(record.partition, record.offset, _key(record), name=header(record, "ce_id"), asks=(record.value or b"").hex())
 
 
 def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:

@@ -16,13 +16,15 @@ from confluent_kafka import Producer, TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.logs import logger
+from dispatcher.core.journal import Journal
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked, tombstone
 from dispatcher.core.record import Message, Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.verdict import Tries
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.letters import Fetch, Restore, Stop
+from dispatcher.worker.letters import Fetch, Recall, Restore, Stop
 from dispatcher.worker.restorer import Restorer
 from tests.e2e.operator import configure
 from tests.e2e.raw_produce import produce as produce_raw
@@ -39,6 +41,7 @@ class Running:
 
     def __init__(self, settings: Settings) -> None:
         self._posted: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+        self.journals: dict[int, Journal] = {}  # as they were read last
         self.inbox: SimpleQueue[object] = SimpleQueue()
         self.restorer = Restorer(
             settings, ID, CompactedReader(settings), self, lambda function, *args: function(*args), self.inbox, SystemClock(), logger()
@@ -49,11 +52,16 @@ class Running:
     def commanded(self, records: list[Record]) -> None:
         self._posted.put(("commanded", records))
 
-    def restored(self, owner: Owner, entries: list[Entry]) -> None:
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None:
+        if journal is not None:
+            self.journals[owner.partition] = journal
         self._posted.put(("restored", (owner, entries)))
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
         self._posted.put(("fetched", (owner, found, missing)))
+
+    def recalled(self, recall: Recall, recorded: Recorded | None) -> None:
+        self._posted.put(("recalled", (recall, recorded)))
 
     def next(self, kind: str) -> Any:
         """Wait for the next thing posted, which is of this kind."""

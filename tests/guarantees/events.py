@@ -17,12 +17,17 @@ from dispatcher.core.ending import CUT_OFF
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request stands in the log for good (committed, if its producer is transactional). `deadline` on the clock of `CallStarted.at`."""
+    """A request stands in the log for good (committed, if its producer is transactional). `deadline` on the clock of `CallStarted.at`.
+
+    `name` is the id that its sender gave it, if any; `asks` tells what is asked for from something else.
+    """
 
     partition: int
     offset: int
     key: str = ""
     deadline: float = math.inf
+    name: str = ""
+    asks: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class ReplyVisible:
     """A terminal reply to the request stands in its topic for good.
 
     `place` is its partition and offset there; `dead`: it says that there is a letter; `called`: calls were made for it; `skipped`:
-    somebody ended it, or its deadline passed, so that it was answered out of turn.
+    somebody ended it, or its deadline passed, so that it was answered out of turn. `says`: how it ended, and what the callee answered;
+    `duplicate`: as another request of its key and id did.
     """
 
     partition: int
@@ -69,6 +75,16 @@ class ReplyVisible:
     dead: bool = False
     called: bool = True
     skipped: bool = False
+    says: str = ""
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The journal says for good that the request has ended."""
+
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +220,7 @@ Event = (
     | CallStarted
     | CallEnded
     | ReplyVisible
+    | Noted
     | LetterVisible
     | Committed
     | Parked
@@ -221,7 +238,12 @@ Event = (
 )
 
 
-def is_early(reply: bytes | None) -> bool:
-    """Whether the value of a reply says that its request was ended early: somebody skipped or cancelled it, or its deadline passed."""
-    error = orjson.loads(reply or b"{}").get("error")
-    return error is not None and error["kind"] in {"cancelled", CUT_OFF, "expired"}
+def reply_visible(partition: int, offset: int, place: tuple[int, int], value: bytes | None) -> ReplyVisible:
+    """The event of a reply with that value. The answer to a duplicate speaks of calls, letters and skips of its original."""
+    told = orjson.loads(value or b"{}")
+    error = told.get("error") or {"kind": ""}
+    says = f"{told['status']} {error['kind']} {told.get('http')}"
+    if told.get("duplicate"):
+        return ReplyVisible(partition, offset, place, called=False, says=says, duplicate=True)
+    is_early = error["kind"] in {"cancelled", CUT_OFF, "expired"}
+    return ReplyVisible(partition, offset, place, told["status"] == "dead", told["attempts"] > 0, is_early, says)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tests.guarantees.copies import LateCopies
+from tests.guarantees.duplicates import Duplicates
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -481,6 +482,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         CommitAfterAcknowledgement(),
         NothingAgain(),
         NothingLate(),
+        Duplicates(repeats_allowed=is_weaker),
         NothingLeft(repeats_allowed=is_weaker),
         NothingStuck(handover_max_s=handover_max_s),
     ]

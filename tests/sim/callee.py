@@ -64,7 +64,7 @@ class CalleeEngine:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
         number = self._callee.begin(call, self._process.name, self._process.now)
         try:
-            return await self._answer(self._process.now + call.timeout_s)
+            return await self._answer(number, self._process.now + call.timeout_s)
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
                 # A transport may need a moment to let go.
@@ -74,17 +74,18 @@ class CalleeEngine:
             if self._process.alive:
                 self._callee.tell(CallEnded(number, self._process.now))
 
-    async def _answer(self, until: float) -> CallResult:
+    async def _answer(self, number: int, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners
+        done = Answered(200, JSON, b'{"call":%d}' % number)
         latency_s = chance.expovariate(1 / manners.latency_s)
         if self._callee.quiet:
-            return await self._after(min(latency_s, 1.0), Answered(200, JSON, b'{"ok":true}'), until)
+            return await self._after(min(latency_s, 1.0), done, until)
         if chance.random() < manners.slow:
             latency_s = chance.uniform(0, manners.slow_s)
         if chance.random() < manners.hangs:
             return await self._after(manners.hang_s, Ambiguous("timeout", "no whole answer in time"), until)
         if chance.random() >= manners.fails:
-            ending = Answered(200, JSON, b'{"ok":true}') if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
+            ending = done if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
             return await self._after(latency_s, ending, until)
         return await self._failing(latency_s, until)
 

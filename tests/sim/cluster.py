@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
+import orjson
 from confluent_kafka import KafkaError
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.commit_note import decode
 from dispatcher.core.record import Message, Record
-from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Parked, Released, ReplyVisible, Unparked, is_early
+from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Noted, Parked, Released, Unparked, reply_visible
 from tests.sim.faults import Refused, abortable, plain, retriable
 from tests.sim.group import ClassicGroup, ConsumerGroup, Group
 from tests.sim.logs import Log
@@ -24,6 +25,7 @@ from tests.sim.transactions import Transactions
 
 T = TypeVar("T")
 REQUESTS, REPLIES, DEAD_LETTERS, PARKED, CONTROL = "sim.requests", "sim.replies", "sim.dlq", "sim.parked", "sim.control"
+JOURNAL = "sim.journal"
 # The topics that are compacted.
 COMPACTED = (PARKED, CONTROL)
 TOPIC_ID = bytes(range(16))
@@ -56,8 +58,8 @@ class Cluster:
         self.chance = chance
         self.setup = setup
         self.tell = tell
-        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED)
-        self.logs = {(topic, n): Log(f"{topic}-{n}", n) for topic in topics for n in range(setup.partitions)}
+        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED, JOURNAL)
+        self.logs = {(topic, n): Log(f"{topic}-{n}", n, now=lambda: schedule.now) for topic in topics for n in range(setup.partitions)}
         self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
         self._epochs: dict[str, dict[int, int]] = defaultdict(dict)  # worker -> partition -> the highest under which it has had it
         self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
@@ -88,9 +90,11 @@ class Cluster:
         if message.topic == CONTROL:
             self._control(_text(message.key), is_ended=message.value is None)
             return
+        if message.topic == JOURNAL:
+            self.tell(Noted(log.partition, orjson.loads(message.value or b"")["offset"]))
+            return
         partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
-        status, called = headers["dispatcher-status"], headers["dispatcher-attempt"] != b"0"
-        self.tell(ReplyVisible(partition, offset_of, (log.partition, offset), status == b"dead", called, is_early(message.value)))
+        self.tell(reply_visible(partition, offset_of, (log.partition, offset), message.value))
 
     def _control(self, target: str, *, is_ended: bool) -> None:
         if is_ended:

@@ -17,6 +17,7 @@ class Entry:
 
     content: Record | Message | None
     state: State
+    at: float = 0.0  # when it was written, on the world's clock
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +34,7 @@ class Log:
     name: str
     partition: int
     start: int = 0
+    now: Callable[[], float] = lambda: 0.0
     entries: list[Entry] = field(default_factory=list)
     _open: dict[Writes, int] = field(default_factory=dict)  # open transaction -> its first offset here
     _waiting: list[Callable[[], None]] = field(default_factory=list)
@@ -50,7 +52,7 @@ class Log:
     def append(self, content: Record | Message | None, state: State = "there", writes: Writes | None = None) -> int:
         """Write one entry, as part of a transaction if there is one; returns its offset."""
         offset = self.end
-        entry = Entry(content, state if writes is None else "open")
+        entry = Entry(content, state if writes is None else "open", self.now())
         self.entries.append(entry)
         if writes is not None:
             writes.entries.setdefault(self, []).append(entry)
@@ -76,6 +78,11 @@ class Log:
                 found.append((position, entry))
             position += 1
         return found, position
+
+    def since(self, at: float) -> int:
+        """Where the first record of that time or later stands, whatever became of it; the end where there is none."""
+        there = (n for n, entry in enumerate(self.entries) if n >= self.start and entry.at >= at and entry.state != "marker")
+        return next(there, self.end)
 
     def record(self, offset: int) -> Record:
         """Give what stands at an offset as a reader sees it."""

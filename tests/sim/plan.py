@@ -13,7 +13,7 @@ from dispatcher.settings import Settings
 from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
 
-WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting", "dated"]
+WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting", "dated", "again"]
 OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip", "cancel"]
 FaultKind = Literal[
     "kill",
@@ -45,7 +45,8 @@ CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 class Write:
     """Something written to a request partition; `aborted` and `committed` are `count` records whose marker comes `seconds` later.
 
-    `dated` ones have a deadline `seconds` later, or before: it has passed then.
+    `dated` ones have a deadline `seconds` later, or before: it has passed then. `again`: what stands there already is sent once more
+    under its id, or something else is.
     """
 
     at: float
@@ -200,8 +201,8 @@ def settings_of(worker: tuple[tuple[str, Any], ...]) -> Settings:
 
 
 def _write(chance: Random, partitions: int, span_s: float) -> Write:
-    kinds: tuple[WriteKind, ...] = ("request", "malformed", "aborted", "committed", "compacted", "halting", "dated")
-    kind = chance.choices(kinds, (65, 4, 6, 6, 4, 5, 10))[0]
+    kinds: tuple[WriteKind, ...] = ("request", "again", "malformed", "aborted", "committed", "compacted", "halting", "dated")
+    kind = chance.choices(kinds, (55, 10, 4, 6, 6, 4, 5, 10))[0]
     count = chance.randint(1, 3)
     at, partition = chance.uniform(0, span_s), chance.randrange(partitions)
     seconds = chance.choice((-1.0, 0.1, 0.5, 2.0, 10.0)) if kind == "dated" else chance.expovariate(2)

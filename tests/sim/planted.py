@@ -17,6 +17,7 @@ from dispatcher.core.commit_note import CommitNote, Range
 from dispatcher.core.control import Desired
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
+from dispatcher.core.journal import Journal
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
@@ -386,8 +387,8 @@ def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
 def _newer_parked_before_older_in_the_log(patch: pytest.MonkeyPatch) -> None:
     restore = Partition.restore
 
-    def at_once(self: Partition, entries: Iterable[Entry], instant: Instant) -> list[Outcome]:
-        void = restore(self, entries, instant)
+    def at_once(self: Partition, entries: Iterable[Entry], instant: Instant, journal: Journal | None) -> list[Outcome]:
+        void = restore(self, entries, instant, journal)
         self.admit(1 << 62)
         return void
 

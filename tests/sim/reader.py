@@ -14,7 +14,7 @@ from dispatcher.errors import BrokerAway
 from tests.sim.cluster import Cluster, Wire
 from tests.sim.faults import Refused, plain
 from tests.sim.logs import Entry, Log
-from tests.sim.process import Process
+from tests.sim.process import WALL, Process
 
 T = TypeVar("T")
 # What one answer holds at most, and what a reading waits for one before it says that nothing came.
@@ -41,11 +41,19 @@ class Reader:
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """As `CompactedReader.ends`."""
         logs = self._cluster.logs
-        answer = _Answer(self._asking, lambda: {n: logs[topic, n].end for n in partitions})
+        return self._asked(lambda: {n: logs[topic, n].end for n in partitions}, f"asking for the ends of {topic}")
+
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
+        """As `CompactedReader.since`."""
+        logs = self._cluster.logs
+        return self._asked(lambda: {n: logs[topic, n].since(ms / 1000 - WALL) for n, ms in times_ms.items()}, f"asking {topic} for a time")
+
+    def _asked(self, request: Callable[[], dict[int, int]], what: str) -> dict[int, int]:
+        answer = _Answer(self._asking, request)
         self._process.thread.wait(QUESTION_S, lambda: answer.is_there)
         answer.is_wanted = False
         if not answer.is_there:
-            raise BrokerAway(f"Kafka does not answer: asking for the ends of {topic}", "simulated")
+            raise BrokerAway(f"Kafka does not answer: {what}", "simulated")
         found: dict[int, int] = answer.content
         return found
 

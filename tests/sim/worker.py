@@ -30,7 +30,7 @@ from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
 from tests.guarantees.events import Cancelled, Crashed, Held, Released
 from tests.sim.callee import Callee
-from tests.sim.cluster import CONTROL, DEAD_LETTERS, PARKED, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
+from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
 from tests.sim.process import Killed, Process, ProcessClock
@@ -39,7 +39,7 @@ from tests.sim.reader import IDLE_S, Reader
 
 T = TypeVar("T")
 MIB = 1024 * 1024
-LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB, PARKED: 2 * MIB, CONTROL: MIB}
+LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB, PARKED: 2 * MIB, JOURNAL: MIB, CONTROL: MIB}
 
 
 class SimulatedSink(Sink):

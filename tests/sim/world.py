@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -45,6 +45,8 @@ LONG_HINT_S = 65.0
 # A world that is done runs on for so long, since what comes late must do no harm.
 AFTER_S = 3.0
 CHECK_STEPS = 64
+# What is sent again is one of the last so many.
+AGAIN_MAX = 6
 # What a handover may take beside drain and commit budget: one client call that it was in the middle of.
 HANDOVER_SLACK_S = 6.0
 
@@ -62,6 +64,7 @@ class Result:
 
 VALUES = {
     "request": b'{"upstream":"sample"}',
+    "other": b'{"upstream":"sample","path":"/other"}',
     "malformed": b"{",
     "halting": b'{"upstream":"sample","after_failure":"halt_key","attempts_max":1}',
 }
@@ -87,6 +90,7 @@ class World:
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
         self._halting: set[tuple[int, int]] = set()  # requests whose failure halts their key
         self._parked: set[tuple[int, int]] = set()
+        self._submissions: defaultdict[int, list[Submitted]] = defaultdict(list)
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
         self.operator = Operator(self.cluster, self._chance)
@@ -185,7 +189,7 @@ class World:
 
     def _write(self, write: Write) -> None:
         log = self.cluster.request_log(write.partition)
-        if write.kind in {"request", "malformed", "halting", "dated"}:
+        if write.kind in {"request", "malformed", "halting", "dated", "again"}:
             for _ in range(write.count):
                 self._submit(log, write)
         elif write.kind == "compacted":
@@ -201,12 +205,32 @@ class World:
             self._submitted(log, offset)
 
     def _submit(self, log: Log, write: Write) -> None:
+        known = self._submissions[log.partition]
+        if write.kind == "again" and known:
+            before = self._chance.choice(known[-AGAIN_MAX:])
+            return self._repeat(log, before)
         deadline = self.schedule.now + write.seconds if write.kind == "dated" else math.inf
-        self._submitted(log, log.append(self._record(log, write)), deadline)
+        return self._submitted(log, log.append(self._record(log, write)), deadline)
+
+    def _repeat(self, log: Log, before: Submitted) -> None:
+        """The same request once more, as its client does that heard nothing; or another one under its id."""
+        original = log.record(before.offset)
+        value = original.value if self._chance.random() < 0.8 else VALUES["other"]
+        if (log.partition, before.offset) in self._halting and value == original.value:
+            self._halting.add((log.partition, log.end))
+        deadline = before.deadline if value == original.value else math.inf
+        self.tally["again" if value == original.value else "conflicting"] += 1
+        self._submitted(log, log.append(replace(original, offset=log.end, value=value)), deadline)
 
     def _submitted(self, log: Log, offset: int, deadline: float = math.inf) -> None:
         self._written += 1
-        self.tell(Submitted(log.partition, offset, self.cluster.key_of(log.partition, offset), deadline))
+        record = log.record(offset)
+        (_, name), *_ = record.headers or (("", b""),)
+        asks = "other" if record.value == VALUES["other"] else ""
+        key = self.cluster.key_of(log.partition, offset)
+        submitted = Submitted(log.partition, offset, key, deadline, (name or b"").decode(), asks)
+        self._submissions[log.partition].append(submitted)
+        self.tell(submitted)
 
     def _record(self, log: Log, write: Write) -> Record:
         keys = keys_of(log.partition, self._plan.broker.partitions)

@@ -11,11 +11,14 @@ from typing import Any, TypeVar
 from dispatcher.core.call import Ambiguous, Call, CallResult
 from dispatcher.core.control import CANCEL, SKIP, Command, message, request_target
 from dispatcher.core.envelope import position_id
+from dispatcher.core.finished import Finished
 from dispatcher.core.gap import Gap
+from dispatcher.core.journal import Journal
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
+from dispatcher.core.recorded import Recorded, read_recorded
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.room import Room
 from dispatcher.core.steps import Start
@@ -24,7 +27,7 @@ from dispatcher.settings import Settings
 from dispatcher.worker import letters
 from dispatcher.worker.clock import Clock, SystemClock
 from dispatcher.worker.engine import Engine
-from dispatcher.worker.letters import Began, Fetch, Restore
+from dispatcher.worker.letters import Began, Fetch, Recall, Restore
 from tests.core.aside import Aside
 from tests.specimens import REPLY_TOPICS, TOPIC_ID, answer, record, settings
 from tests.waiting import eventually_async
@@ -126,6 +129,9 @@ class Stage:
         self.decoder = Decoder(of or keyed(), TOPIC_ID, 2, REPLY_TOPICS)
         queues = (self.commands, self.outcomes, self.wishes)
         self.engine = Engine(self.decoder, self.callee, *queues, self.ear, clock or SystemClock(), lambda: chance, room)
+        self.replies: list[Record] = []  # that are published
+        self.remembered: list[Finished] = []  # what the journal holds
+        self.recalls = 0
         self.asides: dict[int, Aside] = defaultdict(Aside)
         self.published: list[Outcome] = []
         self.heard: list[letters.Command] = []
@@ -185,6 +191,7 @@ class Stage:
         outcomes = []
         for letter in _drained(self.outcomes):
             if isinstance(letter, Outcome):
+                self._keep(letter)
                 outcomes.append(self.asides[letter.owner.partition].publish(letter))
             else:
                 assert isinstance(letter, Began)
@@ -193,12 +200,35 @@ class Stage:
             self.engine.acknowledged(outcomes)
         return len(outcomes)
 
+    def _keep(self, outcome: Outcome) -> None:
+        if outcome.reply is not None:
+            message = outcome.reply.message()
+            self.replies.append(Record(message.topic, message.partition, len(self.replies), message.key, message.value, message.headers))
+        if outcome.finished is not None:
+            self.remembered.append(outcome.finished)
+
+    def _journal(self, owner: Owner) -> Journal:
+        worker = self.decoder.settings.worker
+        journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=worker.publishing == "exactly_once")
+        for finished in self.remembered:
+            if finished.partition == owner.partition:
+                journal.add(finished, finished.at)
+        return journal
+
+    def _recorded(self, recall: Recall) -> Recorded | None:
+        self.recalls += 1
+        offset = str(recall.known.offset).encode()
+        found = [reply for reply in self.replies if dict(reply.headers or ())["dispatcher-request-offset"] == offset]
+        return read_recorded(found[0]) if found else None
+
     def _restore(self) -> int:
         wishes = _drained(self.wishes)
         for letter in wishes:
             match letter:
                 case Restore(owner):
-                    self.engine.restored(owner, self.asides[owner.partition].entries())
+                    self.engine.restored(owner, self.asides[owner.partition].entries(), self._journal(owner))
+                case Recall():
+                    self.engine.recalled(letter, self._recorded(letter))
                 case Fetch(owner, entries):
                     self.engine.fetched(owner, *self.asides[owner.partition].read(entries))
                 case _:

@@ -12,18 +12,21 @@ import pytest
 
 from dispatcher.adapters.kafka.compacted import Ended, Items
 from dispatcher.core.instant import Instant
+from dispatcher.core.journal import Journal
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked, tombstone
 from dispatcher.core.record import Message, Record
+from dispatcher.core.recorded import Recorded
 from dispatcher.core.verdict import Tries
 from dispatcher.errors import BrokerAway, BrokerDenied
 from dispatcher.settings import Settings
 from dispatcher.worker import restorer
-from dispatcher.worker.letters import Drained, Fetch, Forget, Restore, Stop
+from dispatcher.worker.letters import Drained, Fetch, Forget, Recall, Restore, Stop
 from dispatcher.worker.restorer import Restorer
 
 ID = "mZfX3kAZQ2y_-dUvVvTkPw"
-SETTINGS = Settings()
+# Nothing is remembered of what has ended, but where a test is about that.
+SETTINGS = Settings.model_validate({"worker": {"dedup_window_s": 0}})
 CONTROL, PARKED = SETTINGS.topics.control, SETTINGS.topics.parked
 AWAY = BrokerAway("cannot reach Kafka")
 
@@ -59,14 +62,21 @@ class Topics:
         self.followed: int | None = None
         self.closed = False
 
-    def write(self, *messages: Message) -> None:
+    def write(self, *messages: Message, at_ms: int = 1) -> None:
         for message in messages:
             log = self.logs.setdefault((message.topic, message.partition), [])
-            log.append(Record(message.topic, message.partition, len(log), message.key, message.value, message.headers, 1))
+            log.append(Record(message.topic, message.partition, len(log), message.key, message.value, message.headers, at_ms))
 
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         self._fail()
         return {n: len(self.logs.get((topic, n), ())) for n in partitions}
+
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
+        self._fail()
+        return {
+            n: next((r.offset for r in self.logs.get((topic, n), ()) if (r.timestamp_ms or 0) >= ms), len(self.logs.get((topic, n), ())))
+            for n, ms in times_ms.items()
+        }
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
         self.readings["begun"] += 1
@@ -116,17 +126,20 @@ class Log:
 class Set:
     """A restorer over such topics; `told` is what it posted."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Settings = SETTINGS) -> None:
         self.topics, self.time, self.log = Topics(), Time(), Log()
         self.inbox: SimpleQueue[object] = SimpleQueue()
         self.told: list[tuple[Any, ...]] = []
-        self.restorer = Restorer(SETTINGS, ID, self.topics, self, self._post, self.inbox, self.time, self.log)
+        self.restorer = Restorer(of, ID, self.topics, self, self._post, self.inbox, self.time, self.log)
 
     def commanded(self, records: list[Record]) -> None:
         self.told.append(("commanded", [record.key for record in records]))
 
-    def restored(self, owner: Owner, entries: list[Entry]) -> None:
-        self.told.append(("restored", owner, entries))
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None:
+        self.told.append(("restored", owner, entries) if journal is None else ("restored", owner, entries, journal))
+
+    def recalled(self, recall: Recall, recorded: Recorded | None) -> None:
+        self.told.append(("recalled", recall, recorded))
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
         self.told.append(("fetched", owner, found, missing))

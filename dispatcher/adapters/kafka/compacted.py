@@ -1,4 +1,4 @@
-"""Reading compacted topics while others write them: from where to where, up to an end that was asked for, and the news behind it.
+"""Reading our own topics while others write them: from where to where, up to an end that was asked for, and the news behind it.
 
 Readers get what is committed. Where a topic ends is asked as one who reads everything: for a read_committed consumer the watermark is
 the last stable offset, and what an open transaction of a former owner holds would be missed.
@@ -18,11 +18,11 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import RIGHTS, Complaints, error_of, is_fatal
 from dispatcher.adapters.kafka.log import Stretch, no_topic
-from dispatcher.adapters.kafka.offsets import ask_edges, offset_of, patiently, watermarks
+from dispatcher.adapters.kafka.offsets import ask_edges, at_times, offset_of, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.tail import Tail
 from dispatcher.core.record import Record
-from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError
+from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError, TopicAway
 from dispatcher.settings import Settings
 
 # One question, and one wait for a record: who reads has other things to do, and shows in between that it lives.
@@ -88,6 +88,20 @@ class CompactedReader:
         self._complaints.forget()
         return found
 
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
+        """Tell where the first record of a time (by partition, milliseconds since 1970) or later stands; the end where there is none."""
+        consumer = self._consumer()
+        asked = {(topic, number): time_ms for number, time_ms in times_ms.items()}
+        try:
+            found = patiently(lambda left_s: at_times(consumer, asked, left_s), time.monotonic() + QUESTION_S)
+        except KafkaException as failure:
+            self._let_go(consumer, failure)
+            raise self._fault(failure, topic) from None
+        self._idle.append(consumer)
+        behind = [number for (_, number), offset in found.items() if offset is None]
+        known = {number: offset for (_, number), offset in found.items() if offset is not None}
+        return known | (self.ends(topic, behind) if behind else {})
+
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
         """Yield the records from an offset up to, not including, another, by partition, in each one's order.
 
@@ -151,23 +165,28 @@ class CompactedReader:
 
     def _reading(self, topic: str, stretches: dict[int, Stretch]) -> Items:
         """Read with a consumer that nobody else reads with; one that failed is not used again."""
-        if self._idle:
-            consumer = self._idle.pop()
-        else:
-            consumer = clients.consumer(self._settings, fetch_wait_ms=FETCH_WAIT_MS, on_error=self._complaints.heard)
+        consumer = self._consumer()
         try:
             yield from self._items(consumer, topic, stretches)
             self._idle.append(consumer)
         except (KafkaException, DispatcherError) as failure:
-            error = error_of(failure)
-            if error is None or not is_fatal(error):  # one that has failed for good would not come back from being closed
-                with suppress(KafkaException):
-                    consumer.close()
+            self._let_go(consumer, failure)
             raise self._fault(failure, topic) from None
         except GeneratorExit:
             consumer.unassign()
             self._idle.append(consumer)
             raise
+
+    def _consumer(self) -> Consumer:
+        if self._idle:
+            return self._idle.pop()
+        return clients.consumer(self._settings, fetch_wait_ms=FETCH_WAIT_MS, on_error=self._complaints.heard)
+
+    def _let_go(self, consumer: Consumer, failure: BaseException) -> None:
+        error = error_of(failure)
+        if error is None or not is_fatal(error):  # one that has failed for good would not come back from being closed
+            with suppress(KafkaException):
+                consumer.close()
 
     def _items(self, consumer: Consumer, topic: str, stretches: dict[int, Stretch]) -> Items:
         _begin(consumer, topic, stretches)
@@ -210,7 +229,8 @@ class CompactedReader:
     def _fault(self, failure: BaseException, topic: str) -> DispatcherError:
         error = error_of(failure)
         if error is not None and error.code() in _GONE:
-            return _passing(no_topic(topic))
+            gone = no_topic(topic)
+            return TopicAway(gone.message, gone.hint)
         return _passing(self._complaints.fault(failure, f"reading {topic}"))
 
 

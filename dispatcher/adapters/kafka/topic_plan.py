@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dispatcher.settings import MIB, Settings
 
-DAY_MS, MINUTE_MS = 86_400_000, 60_000
+DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
 # From so many replicas on, one of them may be down: an acknowledgement must then mean two copies, or a crash loses acknowledged records.
 _REPLICAS_FOR_TWO_COPIES = 3
 # A command with its reason, or what one worker says of its lanes.
@@ -39,6 +39,7 @@ def plans(settings: Settings) -> dict[str, TopicPlan]:
     # A tombstone must outlive the reading of whoever has read what it ends. A partition of parked requests is read once, at takeover, in
     # seconds; control is followed, by workers that may be cut off: who comes back within a week has missed nothing.
     made[topics.parked] = TopicPlan(topics.partitions, _table(topics.parked_max_bytes, 10, 60 * MINUTE_MS) | copies)
+    made[topics.journal] = TopicPlan(topics.partitions, _window(settings.worker.dedup_window_s) | copies)
     made[topics.control] = TopicPlan(1, _table(_INSIDE_MAX_BYTES, 10, 7 * DAY_MS) | copies)
     # Slots may be named after processes: what a worker that is gone said last goes after a day.
     gone = {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)}
@@ -49,6 +50,16 @@ def plans(settings: Settings) -> dict[str, TopicPlan]:
 def _log(max_bytes: int, days: float) -> dict[str, str]:
     """Configure a topic that keeps every record for its time (SURFACE: sizes and retention)."""
     return {"cleanup.policy": "delete", "max.message.bytes": str(max_bytes), "retention.ms": str(round(days * DAY_MS))}
+
+
+def _window(window_s: float) -> dict[str, str]:
+    """Configure a topic whose records matter for a while: whole segments are removed, so that they are closed often."""
+    return {
+        "cleanup.policy": "delete",
+        "max.message.bytes": str(_INSIDE_MAX_BYTES),
+        "retention.ms": str(round(window_s * 1000) + HOUR_MS),
+        "segment.ms": str(10 * MINUTE_MS),
+    }
 
 
 def _table(max_bytes: int, segment_minutes: int, tombstones_ms: int) -> dict[str, str]:

@@ -1,0 +1,123 @@
+"""Faults planted into what is remembered of requests that ended: each would let one id be executed twice, or answered wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.adapters.kafka.sink import Sink
+from dispatcher.core.finished import Finished
+from dispatcher.core.journal import Asked, Coming, Conflict, Journal, Known
+from dispatcher.core.outcome import Owner
+from dispatcher.core.record import Message
+from dispatcher.core.recorded import Recorded
+from dispatcher.worker.journal_log import JournalLog
+from dispatcher.worker.letters import Recall
+from dispatcher.worker.parked_log import Steps
+from tests.sim.cluster import JOURNAL
+from tests.sim.plan import Fault
+from tests.sim.planted import Planted
+from tests.sim.reader import Reader
+from tests.sim.worker import SimulatedSink
+
+Found = Known | Coming | Conflict | None
+
+
+def _not_known_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
+    find = Journal.find
+
+    def published(self: Journal, asked: Asked, now: float) -> Found:
+        found = find(self, asked, now)
+        return None if isinstance(found, Coming) else found
+
+    patch.setattr(Journal, "find", published)
+
+
+def _forgotten_at_takeover(patch: pytest.MonkeyPatch) -> None:
+    def nothing(self: JournalLog, owners: Mapping[int, Owner], restored: Callable[[Owner, Journal | None], None]) -> Steps:
+        for owner in list(owners.values()):
+            restored(owner, self._journal())
+        yield False
+
+    patch.setattr(JournalLog, "restore", nothing)
+
+
+def _read_to_where_it_is_stable(patch: pytest.MonkeyPatch) -> None:
+    ends = Reader.ends
+
+    def stable(self: Reader, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        found = ends(self, topic, partitions)
+        return {n: min(end, self._cluster.logs[topic, n].stable_end) if topic == JOURNAL else end for n, end in found.items()}
+
+    patch.setattr(Reader, "ends", stable)
+
+
+def _whatever_it_asks_for(patch: pytest.MonkeyPatch) -> None:
+    find = Journal.find
+
+    def by_name(self: Journal, asked: Asked, now: float) -> Found:
+        for fingerprint in [row[16:32] for row in self._rows.values()]:
+            if isinstance(found := find(self, replace(asked, fingerprint=fingerprint), now), Known):
+                return found
+        return find(self, asked, now)
+
+    patch.setattr(Journal, "find", by_name)
+
+
+def _hidden_by_a_duplicate_that_was_cancelled(patch: pytest.MonkeyPatch) -> None:
+    add, expect = Journal.add, Journal.expect
+
+    def as_called(finished: Finished) -> Finished:
+        return replace(finished, calls=1)
+
+    patch.setattr(Journal, "add", lambda self, finished, now: add(self, as_called(finished), now))
+    patch.setattr(Journal, "expect", lambda self, finished: expect(self, as_called(finished)))
+
+
+def _journal_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    produce = Sink.produce
+
+    def outside(self: SimulatedSink, messages: list[Message]) -> None:
+        for message in messages:
+            if message.topic == JOURNAL:
+                log = self._cluster.logs[message.topic, message.partition]
+                self._cluster.published(log, log.append(message), message)
+        produce(self, [message for message in messages if message.topic != JOURNAL])
+
+    patch.setattr(SimulatedSink, "produce", outside)
+
+
+def _reply_without_the_journal(patch: pytest.MonkeyPatch) -> None:
+    produce = Sink.produce
+
+    def without(self: SimulatedSink, messages: list[Message]) -> None:
+        produce(self, [message for message in messages if message.topic != JOURNAL or self._process.chance.random() < 0.9])
+
+    patch.setattr(SimulatedSink, "produce", without)
+
+
+def _next_best_reply(patch: pytest.MonkeyPatch) -> None:
+    recall = JournalLog.recall
+
+    def nearby(self: JournalLog, recalls: list[Recall], recalled: Callable[[Recall, Recorded | None], None]) -> Steps:
+        wrong = [replace(one, known=replace(one.known, offset=max(0, one.known.offset - 1))) for one in recalls]
+        back = dict(zip(wrong, recalls, strict=True))
+        yield from recall(self, wrong, lambda one, recorded: recalled(back[one], recorded))
+
+    patch.setattr(JournalLog, "recall", nearby)
+
+
+ONCE = (("publishing", "exactly_once"),)
+DEATHS = tuple(Fault(1.0 + n, "kill", n % 2, 1) for n in range(8))
+DUPLICATES = (
+    Planted("duplicate of what is not published called", _not_known_before_it_is_published, "Duplicates"),
+    Planted("journal forgotten at takeover", _forgotten_at_takeover, "Duplicates", (), DEATHS),
+    Planted("journal read to where it is stable", _read_to_where_it_is_stable, "Duplicates", ONCE, DEATHS),
+    Planted("duplicate whatever it asks for", _whatever_it_asks_for, "Duplicates"),
+    Planted("answer hidden by a duplicate that was cancelled", _hidden_by_a_duplicate_that_was_cancelled, "Duplicates"),
+    Planted("journal outside the transaction", _journal_outside_the_transaction, "Duplicates", ONCE, DEATHS),
+    Planted("reply without the journal", _reply_without_the_journal, "Duplicates"),
+    Planted("the next best reply recalled", _next_best_reply, "Duplicates"),
+)

@@ -1,0 +1,142 @@
+"""Duplicates in a worker: answered from the record, in their turn, by this owner of the partition and by the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from dispatcher.core.record import Record
+from tests.specimens import record, value
+from tests.worker.engine_stage import Stage, keyed
+
+KEY = b"doc:42"
+
+
+def sent(offset: int, name: str = "r-1", key: bytes = KEY, **fields: Any) -> Record:
+    """A request with that id."""
+    return record(value(**fields), offset=offset, key=key, headers=(("ce_id", name.encode()),))
+
+
+def answers(of: Stage) -> list[tuple[int, str, bool]]:
+    """Which requests were answered, how, and whether as duplicates; in order."""
+    told = []
+    for reply in of.replies:
+        content = orjson.loads(reply.value or b"")
+        offset = int(dict(reply.headers or ())["dispatcher-request-offset"] or b"")
+        told.append((offset, content["status"], content.get("duplicate", False)))
+    return told
+
+
+async def test_one_call_and_two_answers() -> None:
+    """The second has its turn when the first one's reply is published, and no slot is taken for it."""
+    stage = Stage(keyed())
+    owner = stage.assign()
+    await stage.play()
+    stage.engine.delivered({owner: [sent(1), sent(2), sent(3, "r-2")]}, {})
+    await stage.play(publish=False)
+    stage.answer_all()
+    await stage.play(publish=False)
+    assert ([1], 0) == (stage.callee.started, stage.recalls)
+    await stage.play()
+    assert [(1, "ok", False), (2, "ok", True)] == answers(stage)
+    assert [1, 3] == stage.callee.started
+    assert 1 == stage.recalls
+
+
+async def test_the_next_owner_remembers() -> None:
+    """What its predecessor's journal says is read before the first call."""
+    stage = Stage(keyed())
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    stage.engine.abandon([owner])
+    successor = stage.assign(epoch=8, position=2)
+    stage.engine.delivered({successor: [sent(2), sent(3, path="/other")]}, {})
+    await stage.play(restore=False)
+    assert [1] == stage.callee.started
+    await stage.play()
+    assert [(1, "ok", False), (2, "ok", True), (3, "dead", False)] == answers(stage)
+    assert [1] == stage.callee.started
+
+
+async def test_what_was_never_published_is_not_remembered() -> None:
+    """Its call is made again by the next owner, who is the first to answer."""
+    stage = Stage(keyed())
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play(publish=False)
+    stage.engine.abandon([owner])
+    stage.outcomes.get()
+    while not stage.outcomes.empty():
+        stage.outcomes.get()
+    successor = stage.assign(epoch=8)
+    stage.engine.delivered({successor: [sent(1), sent(2)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    assert [(1, "ok", False), (2, "ok", True)] == answers(stage)
+    assert [1, 1] == stage.callee.started
+
+
+async def test_an_id_is_one_request_within_a_key_only() -> None:
+    """Under another key it is another request: that is not looked for."""
+    stage = Stage(keyed())
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1), sent(2, key=b"doc:43")]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    assert [(1, "ok", False), (2, "ok", False)] == sorted(answers(stage))
+
+
+@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+async def test_a_request_that_comes_again_itself(publishing: str) -> None:
+    """Exactly once somebody moved the position back: it is called again. At least once it was a crash, and its reply is there."""
+    stage = Stage(keyed(publishing=publishing))
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    stage.engine.abandon([owner])
+    successor = stage.assign(epoch=8, position=1)
+    stage.engine.delivered({successor: [sent(1)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play()
+    again = publishing == "at_least_once"
+    assert [(1, "ok", False), (1, "ok", again)] == answers(stage)
+    assert ([1] if again else [1, 1]) == stage.callee.started
+
+
+async def test_in_a_strict_partition_the_next_request_waits_behind_it() -> None:
+    """One lane for all keys: while a recorded reply is read, nothing overtakes."""
+    stage = Stage(keyed(ordering="partition"))
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1), sent(2), sent(3, "r-2", b"doc:43")]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play(restore=False)
+    assert [1] == stage.callee.started
+    await stage.play()
+    assert [1, 3] == stage.callee.started
+    assert [(1, "ok", False), (2, "ok", True)] == answers(stage)
+
+
+async def test_a_recorded_reply_comes_too_late() -> None:
+    """The assignment is over when it was read: nothing happens."""
+    stage = Stage(keyed())
+    owner = stage.assign()
+    stage.engine.delivered({owner: [sent(1), sent(2)]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play(restore=False)
+    stage.engine.abandon([owner])
+    await stage.play()
+    assert [(1, "ok", False)] == answers(stage)
