@@ -28,7 +28,7 @@ class Reader(Protocol):
 
     All raise BrokerAway where Kafka does not answer, BrokerDenied where a right is missing. `ends` counts what open transactions hold;
     `read` waits for them, and yields None each time that it has waited a moment, and Ended behind each partition. `since` tells by
-    partition where the first record of a time (milliseconds since 1970) or later stands; where there is none, where it would stand.
+    partition a place that the first record of a time (milliseconds since 1970) or later does not stand before, and is near to.
     """
 
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]: ...

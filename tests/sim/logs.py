@@ -80,9 +80,9 @@ class Log:
         return found, position
 
     def since(self, at: float) -> int:
-        """Where the first record of that time or later stands, whatever became of it; the end where there is none."""
-        there = (n for n, entry in enumerate(self.entries) if n >= self.start and entry.at >= at and entry.state != "marker")
-        return next(there, self.end)
+        """Where the first record of that time or later stands, whatever became of it; where it is stable to, if none stands before that."""
+        there = (n for n in range(self.start, self.stable_end) if self.entries[n].at >= at and self.entries[n].state != "marker")
+        return next(there, self.stable_end)
 
     def record(self, offset: int) -> Record:
         """Give what stands at an offset as a reader sees it."""

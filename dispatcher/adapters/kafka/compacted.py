@@ -70,13 +70,17 @@ class CompactedReader:
 
     def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """Tell where partitions end, open transactions included."""
+        return self._ends(topic, partitions)
+
+    def _ends(self, topic: str, partitions: Collection[int], *, committed: bool = False) -> dict[int, int]:
         if self._cluster is None:
             self._cluster = Cluster(self._asking(), self._complaints, QUESTION_S, self._asking)
         cluster = self._cluster
 
         def ask(attempt_s: float) -> dict[int, int]:
             attempt_s, self._question_s = min(attempt_s, self._question_s), 2 * self._question_s
-            answers = ask_edges(cluster.client, [(topic, number) for number in partitions], "latest", attempt_s)
+            places = [(topic, number) for number in partitions]
+            answers = ask_edges(cluster.client, places, "latest", attempt_s, committed=committed)
             found = {number: offset_of(answer.result(timeout=attempt_s + 1)) for (_, number), answer in answers.items()}
             self._question_s = QUESTION_S
             return found
@@ -89,7 +93,12 @@ class CompactedReader:
         return found
 
     def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """Tell where the first record of a time (by partition, milliseconds since 1970) or later stands; the end where there is none."""
+        """Tell where the first record of a time (by partition, milliseconds since 1970) or later stands, or stands not before.
+
+        Readers of what is committed are told of nothing behind the first open transaction: where there is none before it, it may stand
+        there, from where the log was stable before it was asked.
+        """
+        stable = self._ends(topic, tuple(times_ms), committed=True)
         consumer = self._consumer()
         asked = {(topic, number): time_ms for number, time_ms in times_ms.items()}
         try:
@@ -98,9 +107,7 @@ class CompactedReader:
             self._let_go(consumer, failure)
             raise self._fault(failure, topic) from None
         self._idle.append(consumer)
-        behind = [number for (_, number), offset in found.items() if offset is None]
-        known = {number: offset for (_, number), offset in found.items() if offset is not None}
-        return known | (self.ends(topic, behind) if behind else {})
+        return stable | {number: offset for (_, number), offset in found.items() if offset is not None}
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
         """Yield the records from an offset up to, not including, another, by partition, in each one's order.

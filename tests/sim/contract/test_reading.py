@@ -8,6 +8,8 @@ from tests.sim.contract.worlds import World
 from tests.sim.contract.writer import Writer
 
 Told = tuple[str, int, int]
+# Nothing is written as late as that.
+LATER_MS = 4_000_000_000_000
 
 
 def test_an_open_transaction_counts_for_the_end_and_is_waited_for(world: World) -> None:
@@ -22,6 +24,20 @@ def test_an_open_transaction_counts_for_the_end_and_is_waited_for(world: World) 
     assert None is writer.commit()
     plain.write(0)
     assert [("record", 0, 0), ("record", 0, 1), ("record", 0, 2), ("record", 0, 3), ("ended", 0, -1)] == _rest(world, reader, found)
+
+
+def test_a_time_is_not_looked_for_behind_an_open_transaction(world: World) -> None:
+    """A record of that time or later may stand in it: it is not before where the log is stable to. A marker has no time."""
+    Writer(world).write(0, 3)
+    writer, reader = Writer(world, "w").open(), world.reader()
+    writer.begin().write(1, 2)
+    assert {0: 0, 1: 0} == reader.since(world.requests, {0: 0, 1: 0})
+    assert {0: 3, 1: 0} == reader.since(world.requests, {0: LATER_MS, 1: LATER_MS})
+    assert None is writer.commit()
+    world.until(lambda: reader.since(world.requests, {1: LATER_MS}) == {1: 3}, "the marker")
+    assert {1: 0} == reader.since(world.requests, {1: 0})
+    world.trim(0, 2)
+    assert {0: 2} == reader.since(world.requests, {0: 0})
 
 
 def test_what_is_aborted_is_passed_over_and_a_stop_may_lie_in_it(world: World) -> None:

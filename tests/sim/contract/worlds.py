@@ -85,6 +85,10 @@ class Reading:
         """Give the ends of partitions."""
         return self._reader.ends(topic, partitions)
 
+    def since(self, topic: str, times_ms: dict[int, int]) -> dict[int, int]:
+        """As `CompactedReader.since`."""
+        return self._reader.since(topic, times_ms)
+
     def begin(self, topic: str, ranges: dict[int, tuple[int, int]]) -> None:
         """Begin to read these."""
         self._items = self._reader.read(topic, ranges)
