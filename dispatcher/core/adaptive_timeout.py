@@ -12,6 +12,7 @@ from dataclasses import replace
 from dispatcher.core.call import CUT_OFF_KINDS, Ambiguous, CallResult
 from dispatcher.core.finding import Finding, Party
 from dispatcher.core.latency import Latencies, Sample
+from dispatcher.core.request import Request
 from dispatcher.core.steps import Start
 from dispatcher.settings import UpstreamSettings
 
@@ -49,3 +50,11 @@ class AdaptiveTimeouts:
             self._latencies.note(series, Sample(took_s))
         elif isinstance(result, Ambiguous) and result.kind in CUT_OFF_KINDS:
             self._latencies.note(series, Sample(took_s, was_cut=True))
+
+    def cancelled(self, request: Request, took_s: float) -> None:
+        """A call was cut off after so many seconds, since nobody wanted its answer any more: it would have taken longer.
+
+        Patience ends with slow calls first: left out, they would make the others' time shorter.
+        """
+        if request.series is not None:
+            self._latencies.note(request.series, Sample(took_s, was_cut=True))

@@ -372,6 +372,7 @@ class Engine:
         request = lane.request
         assert request is not None
         lane.cut_off(self._clock.now())
+        self._timeouts.cancelled(request, lane.last_s)
         self._observer.cancelled(request, lane.last_s)
         self._call_over(partition, lane)
 

@@ -70,6 +70,18 @@ def test_the_floor_saves_what_is_slow_for_once() -> None:
     assert FLOOR_S == upstream.timeout_s()
 
 
+def test_calls_that_people_lose_patience_with_are_slow_ones() -> None:
+    """Cancelled after 50 s: at least so long they would have taken. A few of a hundred, and nobody knows how long nearly all take."""
+    upstream = Upstream()
+    upstream.note(answer(), 20.0, WINDOW - 2)
+    assert upstream.timeout_s() == 30
+    for _ in range(2):
+        upstream.timeouts.cancelled(start(upstream.settings).request, 50.0)
+    assert CAP_S == upstream.timeout_s()
+    unfitted = settings()
+    AdaptiveTimeouts(unfitted.upstreams).cancelled(start(unfitted).request, 50.0)
+
+
 def test_one_quick_call_says_nothing() -> None:
     """A single sample of 50 ms leaves all the time that there is."""
     upstream = Upstream()
