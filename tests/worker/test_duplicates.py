@@ -140,3 +140,27 @@ async def test_a_recorded_reply_comes_too_late() -> None:
     stage.engine.abandon([owner])
     await stage.play()
     assert [(1, "ok", False)] == answers(stage)
+
+
+async def test_a_cancel_is_of_the_request_that_it_names() -> None:
+    """A duplicate that waits, or whose answer is being read, ends as cancelled and its original goes on; an original's end is answered.
+
+    A third one of that id is answered as its original was: a duplicate that was cancelled hides nothing.
+    """
+    stage = Stage(keyed())
+    owner = stage.assign()
+    await stage.play()
+    stage.engine.delivered({owner: [sent(1), sent(2), sent(3), sent(4, "r-2", b"doc:7"), sent(5, "r-2", b"doc:7")]}, {})
+    await stage.play()
+    stage.cancel(2, KEY.decode())
+    stage.answer_all([1])
+    await stage.play(publish=False)
+    await stage.play(restore=False)
+    stage.cancel(3, KEY.decode())
+    stage.cancel(4, "doc:7")
+    await stage.play()
+    stage.engine.delivered({owner: [sent(6)]}, {})
+    await stage.play()
+    assert {(1, "ok", False), (2, "cancelled", False), (3, "cancelled", False), (4, "cancelled", False)} <= set(answers(stage))
+    assert [(5, "cancelled", True), (6, "ok", True)] == sorted(answers(stage))[4:]
+    assert [1, 4] == sorted(stage.callee.started)
