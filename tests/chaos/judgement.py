@@ -6,20 +6,18 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from dispatcher.core.record import Record
 from tests.chaos.drive import Group, Scenery
 from tests.chaos.load import PATIENCE
-from tests.chaos.ownership import Assignment, assigned
+from tests.chaos.ownership import Assignment, Moved, assigned, given
+from tests.chaos.replies import Books, Failed, Place, made_at, place_of
 from tests.chaos.scene import Call, Cause, Finding, Scene, overlaps, repeats
 from tests.chaos.takeover import Served, Takeover, takeovers
 from tests.e2e.history import Life, at_of, commits, history, lives_of, whole
 from tests.e2e.stage import header
 from tests.guarantees.judges import judged
-
-Place = tuple[int, int]  # partition and offset of a request
 
 # Which figure a judge's finding counts for; those of all others are `other`. What the judge of overlaps sees is counted by its cause.
 FIGURES = {"NothingLost": "lost", "OneOutcome": "duplicated", "Order": "out of order", "OneAtATime": "overlaps", "NothingStuck": "stuck"}
@@ -54,14 +52,15 @@ class Judgement:
 def judge(group: Group, scenery: Scenery) -> Judgement:
     """Judge one group, now that all has ended."""
     evidence = _Evidence(group)
-    made = Judgement(group.label, len(evidence.requests), len(evidence.replies), evidence.letters, evidence.calls)
+    made = Judgement(group.label, len(evidence.requests), len(evidence.replies), len(evidence.letters), evidence.calls)
     assert group.load is not None
     made.unacknowledged = len(group.load.unknown)
     made.findings += _missing(group.load.acknowledged, evidence)
     made.findings += [*group.crew.findings, *evidence.judged(group)]
-    scene = Scene(group.crew.fates.values(), scenery.troubles)
+    scene = Scene(group.crew.fates.values(), scenery.troubles, evidence.given)
     made.findings += _side_by_side(made, evidence, scene)
     made.findings += _again(made, evidence, scene)
+    made.findings += evidence.misreported()
     killed = {name: fate.killed_at for name, fate in group.crew.fates.items() if fate.killed_at is not None}
     served = list(evidence.served())
     made.takeovers = takeovers(killed, evidence.assigned, served)
@@ -80,11 +79,19 @@ class _Evidence:
         self.replies = group.replies.timed()
         self.replied: dict[Place, float] = {}
         for record, seen in self.replies:
-            self.replied.setdefault(_place(record), seen)
-        self.letters = len(whole(settings, settings.topics.dead_letters))
+            self.replied.setdefault(place_of(record), seen)
+        self.letters = whole(settings, settings.topics.dead_letters)
         self.lives = lives_of(group.crew.workers.values())
         self.assigned = _assigned(group, self.lives)
+        self.given = given(_named_lives(self.lives), _moved(group, "assigned"))
         self.handed = frozenset((one.partition, one.epoch) for one in self.assigned if one.is_handed)
+        # Calls that their workers say have failed, and whether they were to be made again.
+        self.failed: dict[Failed, bool] = {
+            (name, event["partition"], event["offset"], event["attempt"]): event["outcome"] == "retry"
+            for name, worker in group.crew.workers.items()
+            for event in worker.events("call_ended")
+            if event["outcome"] in {"retry", "dead"}
+        }
         self.wall = time.time() - time.monotonic()
         self.calls = self._calls(group)
 
@@ -104,25 +111,24 @@ class _Evidence:
             found.append(Finding(FIGURES.get(sentence.partition(":")[0], "other"), last.get(place, 0.0), self.id(place), sentence))
         return found
 
+    def misreported(self) -> Iterator[Finding]:
+        """Give replies and letters that say something else than what the calls came to."""
+        books = Books(self.requests, self.calls, self.failed, PATIENCE["attempts_max"])
+        return books.findings([record for record, _ in self.replies], self.letters)
+
     def served(self) -> Iterable[Served]:
         """Tell of each request when it was served."""
         completed: dict[Place, float] = {}
         for call in self.calls:
             if call.end is not None and call.outcome == "answered" and call.is_final:
                 completed.setdefault((call.partition, call.offset), call.end)
-        made = {_place(record): _time(record) for record, _ in self.replies}
+        made = {place_of(record): made_at(record) for record, _ in self.replies}
         for place, record in self.requests.items():
             seen = self.replied[place] + self.wall if place in self.replied else math.inf
-            yield Served(place[0], _time(record), completed.get(place, math.inf), made.get(place, math.inf), seen)
+            yield Served(place[0], made_at(record), completed.get(place, math.inf), made.get(place, math.inf), seen)
 
     def _calls(self, group: Group) -> list[Call]:
         owners = {(partition, epoch): worker.name for _, partition, epoch, worker in self.lives}
-        given_up = {
-            (name, event["partition"], event["offset"], event["attempt"])
-            for name, worker in group.crew.workers.items()
-            for event in worker.events("call_ended")
-            if event["outcome"] == "retry"
-        }
         calls = []
         for seen in group.crew.stage.calls():
             partition, offset, epoch = seen["partition"], seen["offset"], seen["epoch"]
@@ -130,17 +136,22 @@ class _Evidence:
             end = None if "end_s" not in seen else self.wall + seen["end_s"]
             ended = (end, seen.get("outcome", ""), seen.get("status"))
             start, worker = self.wall + seen["t_s"], owners[partition, epoch]
-            is_given_up = (worker, partition, offset, seen["attempt"]) in given_up
+            is_given_up = self.failed.get((worker, partition, offset, seen["attempt"]), False)
             calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, is_given_up))
         return calls
 
 
 def _assigned(group: Group, lives: list[Life]) -> list[Assignment]:
-    handed, lost = (
-        {name: [(at_of(event), event["partitions"]) for event in worker.events(how)] for name, worker in group.crew.workers.items()}
-        for how in ("handed_over", "lost")
-    )
-    return assigned([(since, partition, epoch, worker.name) for since, partition, epoch, worker in lives], handed, lost)
+    return assigned(_named_lives(lives), _moved(group, "handed_over"), _moved(group, "lost"))
+
+
+def _named_lives(lives: list[Life]) -> list[tuple[float, int, int, str]]:
+    return [(since, partition, epoch, worker.name) for since, partition, epoch, worker in lives]
+
+
+def _moved(group: Group, how: str) -> dict[str, list[Moved]]:
+    """Give when which partitions came to each worker, or went (`how`: an event of its log)."""
+    return {name: [(at_of(event), event["partitions"]) for event in worker.events(how)] for name, worker in group.crew.workers.items()}
 
 
 def _missing(acknowledged: set[str], evidence: _Evidence) -> list[Finding]:
@@ -173,10 +184,6 @@ def _told(call: Call) -> str:
     return f"partition {call.partition}, offset {call.offset} ({call.worker}, epoch {call.epoch}, attempt {call.attempt}, {call.outcome})"
 
 
-def _place(reply: Record) -> Place:
-    return int(header(reply, "dispatcher-request-partition")), int(header(reply, "dispatcher-request-offset"))
-
-
 def _named(sentence: str) -> Place:
     """Find the request that a judge's sentence names first; (-1, -1) where it names none.
 
@@ -189,10 +196,6 @@ def _named(sentence: str) -> Place:
         if (found := pattern.search(sentence)) is not None:
             return int(found[1]), int(found[2])
     return -1, -1
-
-
-def _time(record: Record) -> float:
-    return (record.timestamp_ms or 0) / 1000
 
 
 def explained(counted: Mapping[Cause, int]) -> int:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-GivenUp = tuple[float, Sequence[int]]  # when, which partitions
+Moved = tuple[float, Sequence[int]]  # when, which partitions
 Life = tuple[float, int, int, str]  # since when, partition, epoch, worker
 
 
@@ -23,7 +23,7 @@ class Assignment:
     is_handed: bool = False
 
 
-def assigned(lives: Iterable[Life], handed: Mapping[str, Sequence[GivenUp]], lost: Mapping[str, Sequence[GivenUp]]) -> list[Assignment]:
+def assigned(lives: Iterable[Life], handed: Mapping[str, Sequence[Moved]], lost: Mapping[str, Sequence[Moved]]) -> list[Assignment]:
     """Tell assignments from lives, and what each worker handed over and lost.
 
     >>> for one in assigned([(1.0, 0, 4, "a"), (9.0, 0, 5, "b")], {"a": [(4.0, [0, 1])]}, {}):
@@ -41,9 +41,7 @@ def assigned(lives: Iterable[Life], handed: Mapping[str, Sequence[GivenUp]], los
     ]
 
 
-def _assignment(
-    life: Life, next_since: float, handed: Mapping[str, Sequence[GivenUp]], lost: Mapping[str, Sequence[GivenUp]]
-) -> Assignment:
+def _assignment(life: Life, next_since: float, handed: Mapping[str, Sequence[Moved]], lost: Mapping[str, Sequence[Moved]]) -> Assignment:
     since, partition, epoch, worker = life
     given, taken = (
         min((at for at, partitions in of.get(worker, ()) if partition in partitions and at >= since), default=math.inf)
@@ -52,3 +50,15 @@ def _assignment(
     return Assignment(
         partition, epoch, worker, since, min(given, taken, next_since), is_handed=given < math.inf and given <= min(taken, next_since)
     )
+
+
+def given(lives: Iterable[Life], told: Mapping[str, Sequence[Moved]]) -> dict[tuple[int, int], float]:
+    """Tell when each partition and epoch was given to its worker, from what it says that it was given (`told`): it is live a moment later.
+
+    >>> given([(9.0, 0, 5, "b"), (1.2, 0, 4, "a")], {"a": [(1.0, [0, 1])], "b": [(7.0, [0]), (8.5, [0, 2]), (8.8, [1])]})
+    {(0, 5): 8.5, (0, 4): 1.0}
+    """
+    return {
+        (partition, epoch): max((at for at, partitions in told.get(worker, ()) if partition in partitions and at <= since), default=since)
+        for since, partition, epoch, worker in lives
+    }

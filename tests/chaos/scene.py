@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,9 @@ from typing import Literal
 # How long broker trouble has consequences once it is over: a session runs out (6 s), a transaction is given up (10 s, and the sweep), and
 # leaders are elected and found meanwhile.
 AFTERMATH_S = 30.0
+# How long a worker that stood still may go on as an owner: it hears that it is none from its next heartbeat, which is long due. Runs of 30
+# minutes saw 0.3 s; a loaded machine may take longer.
+UNAWARE_S = 10.0
 
 Handed = frozenset[tuple[int, int]]  # partition, epoch
 Cause = Literal[
@@ -93,14 +97,17 @@ class Finding:
 class Scene:
     """The fates of a group's workers and the troubles of the cluster: `cause` says why a worker may have lost what it was at.
 
+    `given`: when a worker was given each partition and epoch, where that is known.
+
     >>> scene = Scene([Fate("a", killed_at=10.0), Fate("b", frozen=[(20.0, 30.0)]), Fate("c")], [Trouble("kill broker", 50.0, 60.0)])
     >>> [scene.cause(worker, *times) for worker, times in (("a", (9, 17)), ("b", (19, 27)), ("c", (55, 80)), ("c", (9, 17)))]
     ['worker killed', 'worker frozen', 'broker trouble', 'unexplained']
     """
 
-    def __init__(self, fates: Iterable[Fate], troubles: Sequence[Trouble]) -> None:
+    def __init__(self, fates: Iterable[Fate], troubles: Sequence[Trouble], given: Mapping[tuple[int, int], float] | None = None) -> None:
         self._fates: Mapping[str, Fate] = {fate.name: fate for fate in fates}
         self._troubles = troubles
+        self._given = given or {}
 
     def cause(self, worker: str, since: float, until: float) -> Cause:
         """Say what befell `worker` between the beginning of its call and the moment at which another one was made."""
@@ -117,6 +124,18 @@ class Scene:
         if any(t.since <= until and since <= t.until + AFTERMATH_S and (fate.is_proxied or not t.is_of_ways) for t in self._troubles):
             return "broker trouble"
         return "unexplained"
+
+    def loss(self, older: Call, until: float) -> Cause:
+        """Say why the worker of `older` made that call, or went on with it, though the next owner's calls had begun by `until`.
+
+        That is what befell it during the call; or it had stood still just before, and did not know what it had lost: of an assignment
+        that it was given since it had lost nothing.
+        """
+        befell = self.cause(older.worker, older.start, until)
+        since = max(older.start - UNAWARE_S, self._given.get((older.partition, older.epoch), -math.inf))
+        if befell != "worker killed" and any(froze <= until and since <= thawed for froze, thawed in self._fates[older.worker].frozen):
+            return "worker frozen"
+        return befell
 
 
 def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: int) -> Iterator[tuple[Call, Cause]]:
@@ -152,7 +171,7 @@ def _grouped(calls: Iterable[Call]) -> dict[tuple[int, int], list[Call]]:
 def _why(before: Call, call: Call, scene: Scene) -> Cause:
     if call.epoch < before.epoch:
         # A worker that lost the partition and does not know it.
-        return scene.cause(call.worker, call.start - AFTERMATH_S, call.start)
+        return scene.loss(call, call.start)
     # Whether the callee saw an answer on its way counts more than what the worker says.
     if before.outcome in {"reset", "truncated"} or (before.is_given_up if before.outcome != "answered" else not before.is_final):
         return "upstream retry"
@@ -174,5 +193,5 @@ def overlaps(calls: Iterable[Call], scene: Scene, handed: Handed) -> Iterator[tu
         for other in running:
             older, newer = (call, other) if call.epoch < other.epoch else (other, call)
             is_lost = older.epoch < newer.epoch and older.worker != newer.worker and (older.partition, older.epoch) not in handed
-            yield call, other, scene.cause(older.worker, other.start - AFTERMATH_S, call.start) if is_lost else "unexplained"
+            yield call, other, scene.loss(older, call.start) if is_lost else "unexplained"
         running.append(call)

@@ -25,7 +25,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request: when it was submitted, when its last call ended, and when its reply was made and seen. inf: never."""
+    """One request: when it was submitted, when a call of it was answered for good, and when its reply was made and seen. inf: never."""
 
     partition: int
     submitted: float
@@ -40,6 +40,12 @@ def takeovers(killed: Mapping[str, float], assignments: Iterable[Assignment], se
     >>> served = [Served(0, 5.0, 6.0, 6.1, 6.2), Served(0, 9.0, 17.0, 17.1, 17.5)]
     >>> takeovers({"a": 10.0}, [Assignment(0, 3, "a", 1.0), Assignment(1, 4, "a", 1.0, 2.0)], served)
     [Takeover(worker='a', partition=0, killed_at=10.0, completed_s=7.0, visible_s=7.5)]
+
+    What was given up before the kill waits for nobody, although no call completed it.
+
+    >>> served = [Served(0, 4.0, replied=5.0, seen=5.1), Served(0, 13.0, 13.5, 13.6, 13.75)]
+    >>> takeovers({"a": 10.0}, [Assignment(0, 3, "a", 1.0)], served)
+    [Takeover(worker='a', partition=0, killed_at=10.0, completed_s=0.5, visible_s=0.75)]
     """
     by_partition: dict[int, list[Served]] = {}
     for one in served:
@@ -52,7 +58,7 @@ def takeovers(killed: Mapping[str, float], assignments: Iterable[Assignment], se
 
 
 def _takeover(assignment: Assignment, killed_at: float, served: Sequence[Served]) -> Takeover:
-    waiting = [one for one in served if one.completed > killed_at or one.replied > killed_at]
+    waiting = [one for one in served if one.replied > killed_at]
     due = max(killed_at, min((one.submitted for one in waiting), default=math.inf))
     # A reply that was made before the kill, and is seen after it, says nothing of whoever comes next.
     completed = min((one.completed for one in waiting if one.completed > killed_at), default=math.inf)

@@ -14,10 +14,10 @@ from tests.chaos.scene import Finding, Trouble
 from tests.chaos.takeover import Takeover
 
 
-def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float = 7.0) -> Report:
+def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float = 7.0, worst: int = 200) -> Report:
     scenery = Scenery(draw(7, 3), {}, troubles=[Trouble("kill broker", 1.0, 2.0)])
     strict = Judgement("strict", requests=10, replies=10, findings=list(findings), stuck_keys=list(stuck))
-    strict.takeovers = [Takeover("worker1", 0, 100.0, takeover_s, 8.0)]
+    strict.takeovers = [Takeover("worker1", 0, 100.0, 5.0, 6.0)] * 200 + [Takeover("worker2", 0, 200.0, takeover_s, 48.0)] * worst
     return Report(scenery, [strict, Judgement("key", requests=5, replies=5)])
 
 
@@ -37,7 +37,9 @@ def test_a_run_without_findings_passes() -> None:
     assert {"kill broker": 1} == {kind: count for kind, count in written["faults"].items() if "broker" in kind}
 
 
-@pytest.mark.parametrize("what", ["lost", "duplicated", "out of order", "overlaps", "repeats", "stuck", "other", "worker", "bug"])
+@pytest.mark.parametrize(
+    "what", ["lost", "duplicated", "out of order", "overlaps", "repeats", "replies", "stuck", "other", "worker", "bug"]
+)
 def test_each_finding_fails_the_run(what: str) -> None:
     """It is printed with the seed, when it was, and which request."""
     report = _report(Finding(what, 1_000_000_000.5, "key-9", "was seen"))
@@ -51,3 +53,14 @@ def test_what_is_stuck_or_late_fails_the_run() -> None:
     assert ["stuck keys: 2"] == _report(stuck=("doc:1", "doc:2")).failures
     assert [] == _report(takeover_s=TAKEOVER_P99_S).failures
     assert ["kill -> next completion p99: 20.1 s, more than 20 s"] == _report(takeover_s=20.1).failures
+
+
+def test_the_longest_wait_is_shown_although_it_does_not_fail_the_run() -> None:
+    """One takeover of many may be late: table and JSON tell how late it was, until something was completed and until it was seen."""
+    report = _report(takeover_s=41.0, worst=1)
+    assert [] == report.failures
+    both = report.as_json()["both"]
+    figures = [both[f"kill -> {what} {how} s"] for what in ("next completion", "visible") for how in ("p99", "max")]
+    assert [5.0, 41.0, 6.0, 48.0] == figures
+    shown = {line.rsplit(maxsplit=3)[0].strip(): line.split()[-1] for line in report.table().splitlines() if line.startswith("kill")}
+    assert ("41.00", "48.00") == (shown["kill -> next completion max s"], shown["kill -> visible max s"])

@@ -104,3 +104,26 @@ def test_calls_side_by_side_need_an_owner_that_was_lost() -> None:
     assert ["unexplained"] == _overlap(FIRST, newer, frozen, frozenset({(0, 1)}))
     assert ["unexplained"] == _overlap(FIRST, replace(newer, epoch=1), frozen), "one owner"
     assert ["unexplained"] == _overlap(FIRST, replace(newer, worker="a"), frozen), "one process"
+
+
+def test_trouble_explains_calls_side_by_side_for_its_aftermath_and_no_longer() -> None:
+    """30 s after it was over; a freeze until whoever stood still must have heard, and never an assignment that was given since."""
+    late = replace(FIRST, start=101.0, end=102.0)
+    newer = replace(AGAIN, start=101.5, offset=6)
+    for ended, expected in ((101.5, "broker trouble"), (71.5, "broker trouble"), (70.5, "unexplained"), (42.5, "unexplained")):
+        trouble = _scene(None, Trouble("stop broker", 10.0, ended))
+        assert [expected] == _overlap(late, newer, trouble), ended
+    for thawed, expected in ((100.7, "worker frozen"), (91.5, "worker frozen"), (90.5, "unexplained"), (72.0, "unexplained")):
+        assert [expected] == _overlap(late, newer, _scene(Fate("a", frozen=[(60.0, thawed)]))), thawed
+    fates = [Fate("a", frozen=[(90.0, 99.0)]), Fate("b")]
+    assert ["worker frozen"] == _overlap(late, newer, Scene(fates, [], {(0, 1): 98.0, (0, 2): 101.2}))
+    assert ["unexplained"] == _overlap(late, newer, Scene(fates, [], {(0, 1): 99.5}))
+
+
+def test_a_late_call_of_an_older_owner_needs_a_reason_just_before() -> None:
+    """A worker that was cut off, or stood still, and does not know it; nothing that was over long ago."""
+    after = replace(FIRST, start=120.0, end=121.0)
+    assert ["worker frozen"] == _cause(replace(AGAIN, start=110.0), after, by=_scene(Fate("a", frozen=[(105.0, 119.5)])))
+    assert ["unexplained"] == _cause(replace(AGAIN, start=110.0), after, by=_scene(Fate("a", frozen=[(85.0, 99.0)])))
+    assert ["broker trouble"] == _cause(replace(AGAIN, start=110.0), after, by=_scene(None, Trouble("stop broker", 80.0, 91.0)))
+    assert ["unexplained"] == _cause(replace(AGAIN, start=110.0), after, by=_scene(None, Trouble("stop broker", 50.0, 65.0)))
