@@ -49,7 +49,7 @@ def test_a_full_text_is_one_that_kafka_takes() -> None:
 
 
 def test_a_thousand_gaps_of_one_record_fit() -> None:
-    """The bound at which a partition starts nothing above its mark (`MAP_MAX_RANGES`) is met by a text that is whole."""
+    """The bound at which a partition starts nothing above its mark (`Room.map_bytes`) is met by a text that is whole."""
     ranges = tuple((n, n + 1) for n in range(101, 3001, 2))
     note = decode(CommitNote(TOPIC, 1, 2, 100, ranges).encode(), TOPIC)
     assert note is not None

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.adapters.kafka.starts import init_topics
 from tests.e2e import operator
-from tests.e2e.stage import Process, assert_all_is_well, by_request, header, stage
+from tests.e2e.stage import Process, assert_all_is_well, by_request, header, ids, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -28,17 +28,23 @@ def _words(ended: Process) -> str:
     return "\n".join(words)
 
 
-@pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
-def test_a_call_longer_than_the_poll_interval_costs_no_membership(settings: SettingsFactory, tmp_path: Path, protocol: str) -> None:
+@pytest.mark.parametrize(
+    ("protocol", "intervals"),
+    [("consumer", 1), pytest.param("cooperative", 1, marks=pytest.mark.soak), pytest.param("consumer", 3, marks=pytest.mark.soak)],
+)
+def test_a_call_longer_than_the_poll_interval_costs_no_membership(
+    settings: SettingsFactory, tmp_path: Path, protocol: str, intervals: int
+) -> None:
     """The poller never waits for a call, nor for room: the partition is not lost, the call is made once, and the next ones follow it.
 
     Its buffer is full all the while, and it is not fetched from.
     """
-    with stage(settings, tmp_path, partitions=1) as set_up:
+    latency_ms = intervals * INTERVAL_S * 1000 + 1500
+    with stage(settings, tmp_path, partitions=1, upstream={"call_timeout_s": 60}) as set_up:
         replies = set_up.replies()
         running = set_up.worker(protocol=protocol, lane_buffer_max_records=2, **SHORT_INTERVAL).ready()
-        names = set_up.submit(["doc:1"], f"/echo?latency_ms={INTERVAL_S * 1000 + 1500:.0f}", prefix="long") + set_up.submit(["doc:1"] * 4)
-        records = replies.await_count(len(names))
+        names = set_up.submit(["doc:1"], f"/echo?latency_ms={latency_ms:.0f}", prefix="long") + set_up.submit(["doc:1"] * 4)
+        records = replies.await_count(len(names), 120)
         assert_all_is_well(set_up, names, records)
         assert names == [call["id"] for call in set_up.calls()]
         assert not running.events("lost") + running.events("revoked")
@@ -63,6 +69,23 @@ def test_calls_and_refusals_of_twice_the_poll_interval_cost_no_membership(settin
         assert [times + 1] * 8 == [len(set_up.calls(id=name)) for name in names[1:]]
         assert not [event for worker in running for event in worker.events("lost")]
         assert shared == [len(worker.events("revoked")) for worker in running]
+
+
+@pytest.mark.soak
+def test_fifty_calls_of_forty_seconds_hold_nobody_up(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Nothing of ours ends slow work but `call_timeout_s`: the calls run side by side, each is made once, and other keys are answered."""
+    worker = {"ordering": "key", **SHORT_INTERVAL}
+    with stage(settings, tmp_path, partitions=4, worker=worker, upstream={"call_timeout_s": 120}) as set_up:
+        replies = set_up.replies()
+        running = set_up.worker().ready()
+        slow = set_up.submit([f"doc:{n}" for n in range(50)], "/echo?latency_ms=40000", prefix="slow")
+        eventually(lambda: len(slow) == len(set_up.calls()), what="all of them are called")
+        names = slow + set_up.submit([f"other:{n}" for n in range(50)], prefix="other")
+        records = replies.await_count(len(names), 240)
+        assert_all_is_well(set_up, names, records)
+        assert len(names) == len(set_up.calls())
+        assert set(names) - set(slow) == set(ids(records[:50])), "they came while the slow ones ran"
+        assert not running.events("lost") + running.events("revoked")
 
 
 def test_a_topic_that_is_made_anew_ends_its_workers(settings: SettingsFactory, tmp_path: Path) -> None:
