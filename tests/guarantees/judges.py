@@ -119,16 +119,13 @@ class OneOutcome:
     >>> weaker = doubled("a", repeats_allowed=True)
     >>> weaker.findings()
     []
-    >>> for event in (Lost("a", 1, 2), ReplyVisible(0, 1)):
-    ...     weaker.see(event)
-    >>> weaker.findings()
-    ['(0, 1) has 3 replies']
+    >>> weaker.see(Lost("a", 1, 2)), weaker.see(ReplyVisible(0, 1)), weaker.findings()
+    (None, None, ['(0, 1) has 3 replies'])
     """
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
-        self._disturbed: Counter[str] = Counter()  # worker -> what has happened to it that allows repeats
-        self._lost: Counter[tuple[str, int]] = Counter()  # and to one of its partitions
+        self._disturbed: Counter[tuple[str, int]] = Counter()  # what allows repeats, by worker and partition; -1: all of its partitions
         self._callers: dict[Position, set[str]] = defaultdict(set)
         self._uncalled: set[Position] = set()  # answered without a call, by whoever it was
         self._copies: Counter[tuple[str, Position]] = Counter()
@@ -146,9 +143,9 @@ class OneOutcome:
             case CallStarted(partition=partition, offset=offset, worker=worker):
                 self._callers[partition, offset].add(worker)
             case Crashed(worker, orderly=False) | Withheld(worker):
-                self._disturbed[worker] += 1
+                self._disturbed[worker, -1] += 1
             case Lost(worker, partition):
-                self._lost[worker, partition] += 1
+                self._disturbed[worker, partition] += 1
             case _:
                 pass
 
@@ -164,8 +161,8 @@ class OneOutcome:
 
     def _excused(self, position: Position) -> int:
         known = set() if position in self._uncalled else self._callers.get(position, set())
-        workers = known or self._disturbed.keys() | {worker for worker, _ in self._lost}
-        return sum(self._disturbed[worker] + self._lost[worker, position[0]] for worker in workers)
+        about = {-1, position[0]}
+        return sum(n for (worker, of), n in self._disturbed.items() if of in about and (worker in known or not known))
 
 
 class CommitAfterAcknowledgement:
