@@ -161,6 +161,7 @@ class Paper:
             self.settings.topics.requests: list(self.requests.values()),
             self.settings.topics.replies: self.replies,
             self.settings.topics.dead_letters: self.letters,
+            self.settings.topics.journal: [self._noted(reply) for reply in self.replies],
         }
         for reader in (history, judgement):
             patch.setattr(reader, "whole", lambda _settings, topic: topics.get(topic, []))
@@ -171,6 +172,11 @@ class Paper:
         load = SimpleNamespace(acknowledged=self.acknowledged, unknown=set())
         group = SimpleNamespace(label="paper", crew=crew, replies=SimpleNamespace(timed=lambda: seen), load=load)
         return judgement.judge(cast("Group", group), Scenery(draw(1, 3), {}))
+
+    def _noted(self, reply: Record) -> Record:
+        """What the journal says of the end that a reply tells."""
+        partition, offset = place_of(reply)
+        return Record(self.settings.topics.journal, partition, 0, reply.key, orjson.dumps({"offset": offset}), (), reply.timestamp_ms)
 
     def _ms(self, at: float) -> int:
         return round((self.began + at) * 1000)
