@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
 from dispatcher.adapters.kafka.sink import Sink
-from dispatcher.core.finished import Finished
 from dispatcher.core.journal import Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Message
@@ -19,7 +18,6 @@ from dispatcher.worker.parked_log import Steps
 from tests.sim.cluster import JOURNAL
 from tests.sim.plan import Fault
 from tests.sim.planted import Planted
-from tests.sim.reader import Reader
 from tests.sim.worker import SimulatedSink
 
 Found = Known | Coming | Conflict | None
@@ -44,16 +42,6 @@ def _forgotten_at_takeover(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JournalLog, "restore", nothing)
 
 
-def _read_to_where_it_is_stable(patch: pytest.MonkeyPatch) -> None:
-    ends = Reader.ends
-
-    def stable(self: Reader, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        found = ends(self, topic, partitions)
-        return {n: min(end, self._cluster.logs[topic, n].stable_end) if topic == JOURNAL else end for n, end in found.items()}
-
-    patch.setattr(Reader, "ends", stable)
-
-
 def _whatever_it_asks_for(patch: pytest.MonkeyPatch) -> None:
     find = Journal.find
 
@@ -64,16 +52,6 @@ def _whatever_it_asks_for(patch: pytest.MonkeyPatch) -> None:
         return find(self, asked, now)
 
     patch.setattr(Journal, "find", by_name)
-
-
-def _hidden_by_a_duplicate_that_was_cancelled(patch: pytest.MonkeyPatch) -> None:
-    add, expect = Journal.add, Journal.expect
-
-    def as_called(finished: Finished) -> Finished:
-        return replace(finished, calls=1)
-
-    patch.setattr(Journal, "add", lambda self, finished, now: add(self, as_called(finished), now))
-    patch.setattr(Journal, "expect", lambda self, finished: expect(self, as_called(finished)))
 
 
 def _journal_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -114,9 +92,7 @@ DEATHS = tuple(Fault(1.0 + n, "kill", n % 2, 1) for n in range(8))
 DUPLICATES = (
     Planted("duplicate of what is not published called", _not_known_before_it_is_published, "Duplicates"),
     Planted("journal forgotten at takeover", _forgotten_at_takeover, "Duplicates", (), DEATHS),
-    Planted("journal read to where it is stable", _read_to_where_it_is_stable, "Duplicates", ONCE, DEATHS),
     Planted("duplicate whatever it asks for", _whatever_it_asks_for, "Duplicates"),
-    Planted("answer hidden by a duplicate that was cancelled", _hidden_by_a_duplicate_that_was_cancelled, "Duplicates"),
     Planted("journal outside the transaction", _journal_outside_the_transaction, "Duplicates", ONCE, DEATHS),
     Planted("reply without the journal", _reply_without_the_journal, "Duplicates"),
     Planted("the next best reply recalled", _next_best_reply, "Duplicates"),
