@@ -35,7 +35,7 @@ REQUIRED = (
 CALLEES = (
     *("B1", "B2", "B4", "B5", "B6", "B8", "B9", "B10", "B11", "B13", "B14", "B15", "B17"),
     *("openai-chat", "openai-responses", "anthropic", "gemini", "azure", "openrouter", "bedrock"),
-    *("adaptive-timeout", "first-byte-timeout"),
+    *("adaptive-timeout", "first-byte-timeout", "sent-again"),
 )
 FIELDS = {"cites", "symptom", "tests", "kinds", "reason"}
 # A public issue or pull request; where a project keeps such things in a file, its name.
