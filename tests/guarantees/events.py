@@ -50,6 +50,7 @@ class CallStarted:
     attempt: int = 1
     key: str = ""
     at: float = 0.0  # seconds, on whichever clock those who tell it have
+    timeout_s: float | None = None  # how long it may take, where that is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tests.guarantees.call_times import EnoughTime, NothingLate
 from tests.guarantees.copies import LateCopies
 from tests.guarantees.duplicates import Duplicates
 from tests.guarantees.events import (
@@ -32,7 +33,7 @@ from tests.guarantees.events import (
     Unreadable,
     Withheld,
 )
-from tests.guarantees.lanes import TURN_S, CancelCutsOff, HeldStartsNothing, OneAtATime, Order
+from tests.guarantees.lanes import CancelCutsOff, HeldStartsNothing, OneAtATime, Order
 
 Position = tuple[int, int]
 
@@ -258,40 +259,6 @@ class CommitAfterAcknowledgement:
         self._position[partition] = position
 
 
-class NothingLate:
-    """No call begins after the deadline of its request.
-
-    >>> judge = NothingLate()
-    >>> for event in (Submitted(0, 1, deadline=5.0), CallStarted(1, 0, 1, 1, at=4.9), CallStarted(2, 0, 2, 1, at=99.0)):
-    ...     judge.see(event)
-    >>> judge.findings()
-    []
-    >>> judge.see(CallStarted(3, 0, 1, 2, at=5.5))
-    >>> judge.findings()
-    ['partition 0: offset 1 was called 0.5 s after its deadline']
-    """
-
-    def __init__(self) -> None:
-        self._deadlines: dict[Position, float] = {}
-        self._found: list[str] = []
-
-    def see(self, event: Event) -> None:
-        """Take in requests and starts."""
-        match event:
-            case Submitted(partition, offset, deadline=deadline) if deadline != float("inf"):
-                self._deadlines[partition, offset] = deadline
-            case CallStarted(partition=partition, offset=offset, at=at):
-                late_s = at - self._deadlines.get((partition, offset), float("inf"))
-                if late_s > TURN_S:
-                    self._found.append(f"partition {partition}: offset {offset} was called {late_s:.3g} s after its deadline")
-            case _:
-                pass
-
-    def findings(self) -> list[str]:
-        """Say what was called too late."""
-        return self._found
-
-
 class NothingAgain:
     """What a commit says is settled, by its position or above it, is called by no later epoch, unless it is parked.
 
@@ -479,6 +446,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         CommitAfterAcknowledgement(),
         NothingAgain(),
         NothingLate(),
+        EnoughTime(),
         Duplicates(repeats_allowed=is_weaker),
         NothingLeft(repeats_allowed=is_weaker),
         NothingStuck(handover_max_s=handover_max_s),

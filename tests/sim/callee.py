@@ -49,7 +49,7 @@ class Callee:
         number = next(self._numbers)
         told = dict(call.headers)
         partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
-        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset), at))
+        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset), at, call.timeout_s))
         return number
 
 

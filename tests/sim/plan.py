@@ -10,6 +10,7 @@ from typing import Any, Literal
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.partitioner import partition_for
 from dispatcher.settings import Settings
+from tests.guarantees.call_times import FLOOR_S
 from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
 
@@ -120,9 +121,11 @@ def draw(seed: int, **fixed: Any) -> Plan:
     )
     large = 2000 if chance.random() < 0.2 else 1 << 30
     orders = tuple(_order(chance, partitions, span_s) for _ in range(chance.choice((0, 0, 0, 1, 2, 4))))
+    room, hot = _room(chance) if by_key else (), chance.choice((0.0, 0.0, 0.6))
+    settings = _timed(settings, is_adaptive=chance.random() < 0.3)
     return Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
-        *(orders, _room(chance) if by_key else (), chance.choice((0.0, 0.0, 0.6))),
+        *(orders, room, hot),
     )
 
 
@@ -138,7 +141,13 @@ def staged(
     """Give a plan of which everything that matters is told; the seed still decides when exactly things happen."""
     plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
     starts = tuple(0.1 * number for number in range(workers))
-    told: dict[str, Any] = {"starts": starts, "writes": writes, "faults": faults, "manners": manners}
+    told: dict[str, Any] = {
+        "settings": _timed(plan.settings, is_adaptive=False),
+        "starts": starts,
+        "writes": writes,
+        "faults": faults,
+        "manners": manners,
+    }
     return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0)
 
 
@@ -157,6 +166,12 @@ def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
         **fixed,
     }
     return settings_of(tuple(sorted(worker.items())))
+
+
+def _timed(settings: Settings, *, is_adaptive: bool) -> Settings:
+    """Let the time of calls be fitted to what calls take, or not."""
+    sample = settings.upstreams["sample"].model_copy(update={"adaptive_timeout": is_adaptive, "timeout_floor_s": FLOOR_S})
+    return settings.model_copy(update={"upstreams": {"sample": sample}})
 
 
 def _by_key(chance: Random, fixed: dict[str, Any]) -> dict[str, Any]:
