@@ -276,6 +276,19 @@ class UpstreamSettings(Section):
     attempts_max: Annotated[int, Field(ge=1, le=100)] = 3
     backoff_base_s: Positive = 1
     backoff_max_s: Positive = 30
+    # The circuit breaker, one per worker. It opens after so many failures of the callee in a row; 0: not by that, and with no
+    # breaker_rate there is none. As DESIGN.md asks; sony/gobreaker and Polly's former default, too.
+    breaker_failures: Annotated[int, Field(ge=0, le=1000)] = 5
+    # How long it stays open until one request is sent as its probe: a provider that restarts is back by then.
+    breaker_open_s: Positive = 30
+    # It opens, too, where this share of the calls in a window fails, once there are enough of them to tell; left out: not by that.
+    breaker_rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    breaker_window_s: Positive = 60
+    # Fewer calls tell no share (Polly asks for 100, resilience4j for as many; calls of models are slow, and fewer).
+    breaker_min_calls: Count = 20
+    # A 429 that says when to come again holds all calls with its credential until then, not its own key alone. False where the callee's
+    # limits are of something else, such as one model.
+    hint_holds_credential: bool = True
     # Most bytes of an answer that are kept; a longer one ends as reply_too_large.
     response_max_bytes: Count = 7 * MIB
     # Request headers that a message may set, in lower case.
@@ -308,6 +321,11 @@ class UpstreamSettings(Section):
                 f"({self.call_timeout_s:g}): lower the floor, or leave it off"
             )
         return self
+
+    @property
+    def has_breaker(self) -> bool:
+        """Whether anything opens its circuit breaker."""
+        return self.breaker_failures > 0 or self.breaker_rate is not None
 
 
 class LogSettings(Section):

@@ -278,3 +278,17 @@ def test_the_command_prints_its_url_and_ends_with_sigterm() -> None:
             assert process.wait(DEADLINE_S) == 0
         finally:
             process.kill()
+
+
+async def test_an_outage_is_of_every_call_until_it_is_over(client: httpx.AsyncClient) -> None:
+    """Begun and ended from outside, with any fault; nothing else begins one."""
+    statuses = [(await client.post(path)).status_code for path in ("/echo", CHAT_PATH)]
+    assert 204 == (await client.put("/outage", params={"fault": "503", "retry_after": "2"})).status_code
+    down = [await client.post(path) for path in ("/echo", CHAT_PATH, "/status/200")]
+    assert [(503, "2")] * 3 == [(answer.status_code, answer.headers["retry-after"]) for answer in down]
+    assert 204 == (await client.delete("/outage")).status_code
+    assert statuses == [(await client.post(path)).status_code for path in ("/echo", CHAT_PATH)]
+    assert [400, 405, 405] == [
+        (await client.request(method, "/outage", params=asked)).status_code
+        for method, asked in (("PUT", {"fault": "x"}), ("PUT", {}), ("GET", {}))
+    ]

@@ -5,6 +5,7 @@ prometheus-client guards its own numbers; the owners of state only call these fu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import version
 from platform import python_version
 
@@ -33,7 +34,7 @@ class Metrics:
         self.lag = gauge("lane_lag_records", "End of the log less committed position", "partition")
         self.oldest = gauge("lane_oldest_age_seconds", "Time in this worker of the oldest record that is not published", "partition")
         self.inflight = gauge("lane_inflight", "Open calls", "partition")
-        self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff or hint), 3 draining, 4 stands", "partition")
+        self.state = gauge("lane_state", "0 idle, 1 calling, 2 waiting (backoff, hint, breaker), 3 draining, 4 stands", "partition")
         self.parked = gauge("parked_records", "Requests in the parked topic, or on their way there or back", "partition")
         self.map_ranges = gauge("commit_map_ranges", "Ranges of offsets settled above the position, which a commit carries", "partition")
         self.map_full = counter("commit_map_full_total", "How often a commit could carry no more ranges", "partition")
@@ -46,6 +47,8 @@ class Metrics:
         self.retries = counter("retries_total", "Calls that will be made again", "upstream", "reason")
         self.timeouts = counter("timeouts_total", "Calls whose time was over, by the clock that said so", "upstream", "clock")
         self.throttled = counter("throttled_total", "Answers that told us to wait", "upstream")
+        self.breaker_state = gauge("breaker_state", "Circuit breaker: 0 closed, 1 half-open, its probe is out, 2 open", "upstream")
+        self.breaker_opens = counter("breaker_opens_total", "How often the circuit breaker has opened", "upstream")
         self.dead_letters = counter("dead_letters_total", "Dead letters", "reason")
         self.wrong_partition = counter("wrong_partition_total", "Records whose key belongs to another partition")
         self.gaps = counter("gaps_total", "Positions that the log did not hold: the partition stands there, or passed it", "cause", "then")
@@ -55,6 +58,12 @@ class Metrics:
         self.last_progress = gauge("last_progress_timestamp_seconds", "When a position was last committed")
         info = gauge("build_info", "Always 1", "version", "python", "ordering", "publishing")
         info.labels(version("dispatcher"), python_version(), ordering, publishing).set(1)
+
+    def closed(self, upstreams: Iterable[str]) -> None:
+        """Show the circuit breakers of these upstreams before anything has happened to them."""
+        for upstream in upstreams:
+            self.breaker_state.labels(upstream).set(0)
+            self.breaker_opens.labels(upstream)
 
     def forget(self, partition: int) -> None:
         """Remove the series of a partition that is no longer ours."""

@@ -11,6 +11,8 @@ from dispatcher.core.provider import Said, error_in
 
 # How the HTTP adapter says that it would not send this call, ever.
 REFUSED_KINDS = frozenset({"address_refused", "invalid_request"})
+# How the engine says that an adapter of ours raised.
+OURS = "internal"
 TOO_MANY_REQUESTS = 429
 CONFLICT = 409
 _REQUEST_TIMEOUT = 408
@@ -31,7 +33,7 @@ class Party(StrEnum):
     NOBODY = "nobody"  # it went well
     CALLER = "caller"  # the request, or how many of them there are: 3xx and 4xx, 429 among them
     CALLEE = "callee"  # 5xx, 529 among them; no connection, no whole answer
-    DISPATCHER = "dispatcher"  # our own configuration does not allow it
+    DISPATCHER = "dispatcher"  # our own configuration does not allow it; or a bug of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def find(result: CallResult, wall: float) -> Finding:
             return Finding(Known.NOT_SENT, Party.DISPATCHER)
         case NotSent():
             return Finding(Known.NOT_SENT, Party.CALLEE, again=True)
+        case Ambiguous(kind=kind) if kind == OURS:
+            return Finding(Known.AMBIGUOUS, Party.DISPATCHER, again=True)
         case Ambiguous():
             return Finding(Known.AMBIGUOUS, Party.CALLEE, again=True)
 

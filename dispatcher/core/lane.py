@@ -18,12 +18,15 @@ from dispatcher.core.call import CallResult
 from dispatcher.core.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.fencing import fenced
+from dispatcher.core.finding import find as finding_of
+from dispatcher.core.gate import Gate
 from dispatcher.core.instant import Instant
 from dispatcher.core.journal import Asked, Coming, Conflict, Find, Known
 from dispatcher.core.lane_queue import LaneQueue, Waiting
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.parking import Moved, Parking
+from dispatcher.core.passage import Passage
 from dispatcher.core.record import Record
 from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder, Request
@@ -49,12 +52,12 @@ class Lane:
     """Owned by one Partition, moved only by the engine. `owner` is the assignment it lives under.
 
     `key` is the lane's, None where the lane is the whole partition. `why_held` says why calls of a key may not start now, `find` whether a
-    request is a duplicate, and of what (`Journal.find`).
+    request is a duplicate, and of what (`Journal.find`), `gate` whether the callee takes a call: it is asked last.
     """
 
     __slots__ = (
-        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_overflow", "_queue"),
-        *("_find", "_settled", "_why_held", "awaits_reply", "key", "last_s", "owner"),
+        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_find", "_head", "_overflow"),
+        *("_passage", "_queue", "_settled", "_why_held", "awaits_reply", "key", "last_s", "owner"),
     )
 
     def __init__(
@@ -64,6 +67,7 @@ class Lane:
         key: bytes | None = None,
         why_held: WhyHeld = lambda _: "",
         find: Find = lambda *_: None,
+        gate: Gate[Lane] | None = None,
     ) -> None:
         self.owner = owner
         self.key = key
@@ -73,6 +77,7 @@ class Lane:
         self._decoder = decoder
         self._endings = Endings(owner, decoder)
         self._why_held = why_held
+        self._passage = Passage(self, gate)
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
         self._parking = Parking(owner, decoder, self._queue)
@@ -141,6 +146,8 @@ class Lane:
         key = self._queue.first_key(self.key) if self._head is None else self._head.request.record.key
         if held := self._why_held(key):
             return held, None
+        if (gated := self._passage.why(instant.mono)) is not None:
+            return gated
         queue = self._queue
         until, why = queue.due if self._head is None and not queue.front and queue.parked else 0.0, "parked"
         if self._head is not None:
@@ -239,9 +246,9 @@ class Lane:
             return Held(why)
         if head.is_new and (step := self._recall(head, instant, may_call=may_call)) is not None:
             return step
-        if head.waiting.not_before > instant.mono:
-            return Wait(head.waiting.not_before, head.waiting.why)
-        return self._start(head, instant) if may_call else READY
+        wait = Wait(head.waiting.not_before, head.waiting.why) if head.waiting.not_before > instant.mono else None
+        step = wait or self._passage.ask(head.request.call, instant.mono)
+        return step or (self._start(head, instant) if may_call else READY)
 
     def answered(self, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
         """The call in flight ended with `result`; returns the verdict, which the lane has already taken in."""
@@ -250,8 +257,10 @@ class Lane:
             raise AssertionError("an answer without a call in flight")
         self._calling = False
         self.last_s = instant.mono - self._began
-        waiting = head.waiting
-        verdict = judge(result, waiting.tries, self._patience(head.request, instant), instant, chance)
+        waiting, finding = head.waiting, finding_of(result, instant.wall)
+        is_spared = self._passage.answered(head.request, result, finding, instant)
+        patience, tries = self._patience(head.request, instant), waiting.tries
+        verdict = judge(result, tries, patience, instant, chance, finding=finding, is_spared=is_spared)
         early = self._early.pop(waiting.record.offset, None)
         if isinstance(verdict, Retry):
             waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why
@@ -273,6 +282,7 @@ class Lane:
         assert isinstance(early, Cancelled)
         self._calling = False
         self.last_s = instant.mono - self._began
+        self._passage.cut_off(instant.mono)
         self._settled = self._endings.cut_off(head.request, early, waiting.tries.calls, waiting.started, instant)
 
     def recalled(self, offset: int, recorded: Recorded | None, instant: Instant) -> None:
@@ -286,6 +296,10 @@ class Lane:
             head.is_new = False
         else:
             self._settled = self._endings.again(head.request, known, recorded, instant)
+
+    def abandoned(self, now: float) -> str | None:
+        """The call in flight was cancelled with its assignment, and has ended: nothing is known of it. Returns its upstream."""
+        return self._passage.cut_off(now)
 
     def holds(self, offset: int) -> bool:
         """Whether the request at `offset` is here and has not ended."""
@@ -346,6 +360,8 @@ class Lane:
             return moved
         queue.refill(instant)
         tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
+        if tried is not None:
+            self._passage.put_off(tried, instant.mono)
         if self._parking.move_front(tried, keep, size_max, instant, moved) and tried is not None:
             self._head = None
         self._parking.move_back(size_max, instant, moved)
@@ -457,6 +473,7 @@ class Lane:
         self._calling = True
         self._began = instant.mono
         waiting = head.waiting
+        self._passage.begin(head.request.call, instant.mono)
         tries = waiting.tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
         first = waiting.started is None
         if waiting.started is None:

@@ -38,7 +38,8 @@ class Entry:
     """What an index keeps of a parked request; its payload is read again when it is due.
 
     `offset` of the original, `key` its lane's. `place` is its offset in the parked topic, -1 where that is not known. `due` in seconds
-    since 1970, 0 for at once; `why` it waits: backoff, retry_after, paused, halted, queued. `deadline` in the same seconds, if it has one.
+    since 1970, 0 for at once; `why` it waits: backoff, retry_after, breaker, paused, halted, queued. `deadline` in the same seconds, if it
+    has one.
     """
 
     offset: int

@@ -12,6 +12,7 @@ from dispatcher.core.buffer import Amount, Flow, Tap
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import HALTED
 from dispatcher.core.deadlines import Deadlines, deadline_of
+from dispatcher.core.gate import Gate
 from dispatcher.core.instant import Instant
 from dispatcher.core.journal import Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.lane import Lane, WhyHeld
@@ -33,8 +34,8 @@ KEEP = 8
 class Partition:
     """One object per assignment: a late result of an earlier one lands on an object that nobody reads.
 
-    With `ordering = "partition"` it holds one lane, else one per key that has anything. Owned by the engine. `why_held` as in `Lane`.
-    `settled`: ranges above `position` that an earlier owner's commit tells of.
+    With `ordering = "partition"` it holds one lane, else one per key that has anything. Owned by the engine. `why_held` and `gate` as in
+    `Lane`. `settled`: ranges above `position` that an earlier owner's commit tells of.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Partition:
             "_by_key",
             "_coming",
             "_decoder",
+            "_gate",
             "_held_bytes",
             "_held_records",
             "_is_fenced",
@@ -65,6 +67,7 @@ class Partition:
         room: Room,
         settled: Iterable[Range] = (),
         why_held: WhyHeld = lambda _: "",
+        gate: Gate[Lane] | None = None,
     ) -> None:
         self.owner = owner
         self.progress = Progress(position, settled)
@@ -78,6 +81,7 @@ class Partition:
         self._decoder = decoder
         self._by_key = decoder.settings.worker.ordering == "key"
         self._why_held = why_held
+        self._gate: Gate[Lane] = Gate({}) if gate is None else gate
         self._room = room
         self._number = 0
         self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
@@ -399,7 +403,7 @@ class Partition:
         name = key if self._by_key else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find)
+            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find, self._gate)
         return lane
 
     def _find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:

@@ -33,10 +33,18 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The head waits until `until` (monotonic seconds); `why` is shown to people: backoff, retry_after."""
+    """The head waits until `until` (monotonic seconds); `why` is shown to people: backoff, retry_after, breaker."""
 
     until: float
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """The head's call may not begin now, as far as its callee is concerned: the lane stands in the gate's line until it is its turn."""
+
+    upstream: str
+    credential: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +102,5 @@ class Settle:
     outcome: Outcome
 
 
-Step = Idle | Busy | Ready | Closed | Wait | Held | Fetch | Recall | Start | Settle
+Step = Idle | Busy | Ready | Closed | Wait | Gated | Held | Fetch | Recall | Start | Settle
 IDLE, BUSY, READY, CLOSED, CUT_OFF = Idle(), Busy(), Ready(), Closed(), CutOff()

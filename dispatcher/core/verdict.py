@@ -57,7 +57,7 @@ class Retry:
     """Try again at `at`, and say meanwhile why the lane waits."""
 
     at: float
-    why: str  # backoff | retry_after
+    why: str  # backoff | retry_after | breaker
     tries: Tries
     finding: Finding
 
@@ -75,14 +75,28 @@ class Dead:
 Verdict = Settled | Retry | Dead
 
 
-def judge(result: CallResult, tries: Tries, patience: Patience, now: Instant, chance: float) -> Verdict:
+def judge(
+    result: CallResult,
+    tries: Tries,
+    patience: Patience,
+    now: Instant,
+    chance: float,
+    *,
+    finding: Finding | None = None,
+    is_spared: bool = False,
+) -> Verdict:
     """What `result`, the answer to call number `tries.calls`, means for the request.
 
     `chance` is uniform in [0, 1), for the jitter. What a repetition does not heal is final, and given up where our own side refused to send
     it, or the callee's quota is used up. What one may heal is tried again, after what the callee asks for at the least: 429 and 503
-    with such a hint spend no attempt, all else spends one.
+    with such a hint spend no attempt, all else spends one. But for a failure that `is_spared`, since it is of an outage that the callee's
+    circuit breaker knows of: that request waits as those do that were not called, bounded by its deadline alone.
+
+    `finding`: of the result, where it is known already.
     """
-    finding = find(result, now.wall)
+    finding = finding or find(result, now.wall)
+    if is_spared:
+        tries = Tries(tries.calls, tries.failures, None)
     if finding.is_quota:
         message = f"the quota at the callee is used up, and waiting brings none: {describe(result)}"
         return Dead(Reason.QUOTA_EXHAUSTED, message, finding, finding.told_s)
@@ -91,25 +105,28 @@ def judge(result: CallResult, tries: Tries, patience: Patience, now: Instant, ch
             return Dead(Reason.FORBIDDEN, describe(result), finding)
         return Settled(Status.OK if finding.fault is Party.NOBODY else Status.ERROR, finding)
     if finding.told_s is not None and finding.status in UNSPENT:
-        return _obey(finding, finding.told_s, tries, patience, now.mono)
-    return _spend(result, finding, tries, patience, now.mono, chance)
-
-
-def _spend(result: CallResult, finding: Finding, tries: Tries, patience: Patience, now: float, chance: float) -> Verdict:
-    """Another attempt, if one is left: after a backoff, or after what the callee asks for, if that is longer."""
+        told_s = min(finding.told_s, patience.wait_max_s) if is_spared and patience.until is None else finding.told_s
+        return _obey(finding, told_s, tries, patience, now.mono)
+    if is_spared:
+        return _again(result, finding, tries, patience, now.mono, chance, "breaker")
     tries = Tries(tries.calls, tries.failures + 1, tries.hinted_since)
     if tries.failures >= patience.attempts_max:
         message = f"given up after {tries.failures} attempts, the last: {describe(result)}"
         return Dead(Reason.ATTEMPTS_EXHAUSTED, message, finding, finding.told_s)
+    return _again(result, finding, tries, patience, now.mono, chance, "backoff")
+
+
+def _again(result: CallResult, finding: Finding, tries: Tries, patience: Patience, now: float, chance: float, why: str) -> Verdict:
+    """Another attempt: after a backoff, or after what the callee asks for, if that is longer."""
     # Our own wait is fitted into what is left of the time: an attempt that comes early may still help.
     left_s = patience.backoff_max_s if patience.until is None else min(patience.backoff_max_s, patience.until - now)
-    wait_s = delay_s(tries.failures, chance, patience.backoff_base_s, max(0.0, left_s))
+    wait_s = delay_s(max(1, tries.failures), chance, patience.backoff_base_s, max(0.0, left_s))
     if finding.told_s is not None and finding.told_s > wait_s:
         return _obey(finding, finding.told_s, tries, patience, now)
     if patience.until is not None and now + wait_s >= patience.until:
         message = f"no time is left for another attempt: {describe(result)}"
         return Dead(Reason.DEADLINE_EXCEEDED, message, finding, finding.told_s)
-    return Retry(now + wait_s, "backoff", tries, finding)
+    return Retry(now + wait_s, why, tries, finding)
 
 
 def _obey(finding: Finding, told_s: float, tries: Tries, patience: Patience, now: float) -> Verdict:

@@ -161,9 +161,16 @@ class Faults:
         self._rate = rate
         self._seed = seed
         self._seen: OrderedDict[str, int] = OrderedDict()
+        self._outage: Fault | None = None
+
+    def go_down(self, fault: Fault | None) -> None:
+        """Let every call fail so from now on; None: the outage is over."""
+        self._outage = fault
 
     def due(self, asked: Fault | None, call_id: str) -> Fault | None:
         """Decide the fault of this call; None if it is to be answered properly."""
+        if self._outage is not None:
+            return self._outage
         if asked is None and self._rate <= 0:
             return None
         before = self._seen.pop(call_id, 0)

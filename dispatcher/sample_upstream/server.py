@@ -10,6 +10,7 @@
 | `GET /witness` | every event kept, as JSON lines |
 | `GET /witness/summary` | the judgement, one JSON object; `monotonic_to_unix_s` added to a `t_s` gives seconds since 1970 |
 | `POST /witness/reset` | forget what was seen |
+| `PUT /outage?fault=…` | from now on every call fails so; `DELETE /outage` ends that |
 
 `/echo`, `/status` and `/fault` stand under `/v1`, too: a base URL of an OpenAI-shaped upstream ends so.
 
@@ -52,6 +53,7 @@ from dispatcher.sample_upstream.behaviour import (
 from dispatcher.sample_upstream.witness import EVENTS_KEPT_MAX, Ending, Visit, Witness
 
 CHAT_PATH = "/v1/chat/completions"
+OUTAGE_PATH = "/outage"
 MODELS_PATHS = ("/v1/models", "/models")
 _SERVES = f"POST {CHAT_PATH}, GET {' or '.join(MODELS_PATHS)}, /echo, /status/CODE, /fault/FAULT, and GET /witness or /witness/summary"
 # Largest request body: what fits in a record of 1 MiB, with room for base64 decoded and for tests of larger ones.
@@ -102,6 +104,8 @@ class SampleUpstream:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; calls are witnessed, questions to the witness are not."""
         path = request.path
+        if path == OUTAGE_PATH:
+            return self._go_down(request)
         if path.startswith("/witness"):
             return self._testify(request.method, path)
         number = 0
@@ -142,6 +146,17 @@ class SampleUpstream:
         if self._limit is None:
             return 0.0
         return self._limit.wait_s(request.headers.get("Authorization", ""), time.monotonic())
+
+    def _go_down(self, request: web.BaseRequest) -> web.Response:
+        """An outage: `PUT` with the query of a fault begins it, `DELETE` ends it."""
+        try:
+            fault = fault_of(request.query) if request.method == "PUT" else None
+        except ValueError as error:
+            return web.Response(status=400, text=str(error))
+        if request.method not in {"PUT", "DELETE"} or (request.method == "PUT" and fault is None):
+            return web.Response(status=405, text="PUT with ?fault=... begins an outage, DELETE ends it")
+        self._faults.go_down(fault)
+        return web.Response(status=204)
 
     def _testify(self, method: str, path: str) -> web.Response:
         if (method, path) == ("GET", "/witness"):

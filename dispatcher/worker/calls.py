@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from dispatcher.core.call import Ambiguous, CallResult
+from dispatcher.core.finding import OURS
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Owner
 from dispatcher.core.partition import Partition
@@ -81,7 +82,7 @@ class Calls:
             return  # The assignment is over, or its request is to end; `cut` or `cancel` sees to what is left.
         except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane
             self._observer.bug(error, "http")
-            result = Ambiguous("internal", type(error).__name__)
+            result = Ambiguous(OURS, type(error).__name__)
         # Where the assignment ended in this very turn, the call is among those that were cut.
         if self._tasks.pop(lane, None) is not None:
             self._caller.answered(partition, lane, start, result, self._clock.now().mono - began)

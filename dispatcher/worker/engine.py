@@ -17,6 +17,7 @@ from dispatcher.core.call import CallResult
 from dispatcher.core.commit_note import Range
 from dispatcher.core.control import Desired, Kind, parse_target
 from dispatcher.core.gap import Gap
+from dispatcher.core.gate import Gate
 from dispatcher.core.journal import Journal
 from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
@@ -26,7 +27,8 @@ from dispatcher.core.record import Record
 from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
-from dispatcher.core.steps import Closed, Fetch, Held, Idle, Ready, Recall, Settle, Start, Step, Wait
+from dispatcher.core.steps import Closed, Fetch, Gated, Held, Idle, Ready, Recall, Settle, Start, Step, Wait
+from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.early_ends import EarlyEnds
@@ -67,6 +69,8 @@ class Engine:
         self._room = room or room_of(decoder.settings)
         self._tending = Tending(self, self._room, decoder.settings.worker, poller, observer, clock)
         self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
+        self._gate: Gate[Lane] = Gate(decoder.settings.upstreams, decoder.settings.worker.wait_max_s)
+        self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
         self._calls = Calls(self, http, observer, clock)
         self._timeouts = AdaptiveTimeouts(decoder.settings.upstreams)
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
@@ -80,7 +84,7 @@ class Engine:
     def assigned(self, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None:
         """A partition came; records follow. `settled`: what is settled above its position."""
         why_held = partial(self._why_held, owner.partition)
-        partition = Partition(owner, position, self._decoder, self._room, settled, why_held)
+        partition = Partition(owner, position, self._decoder, self._room, settled, why_held, self._gate)
         self.partitions[owner.partition] = partition
         self._tending.came(partition)
         self._publisher.put(Began(owner, tuple(settled)))
@@ -246,6 +250,8 @@ class Engine:
             instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
+            if not isinstance(step, Gated):
+                self._gate.leave(lane)
             if isinstance(step, Ready):
                 self._stand_in_line(partition, lane, instant.mono)
                 return
@@ -266,6 +272,9 @@ class Engine:
                 self._start(partition, lane, step)
             case Wait(until, _):
                 self._wait(partition, lane, until)
+                self._tending.tend(partition)
+            case Gated():
+                self._admission.stand(lane, step)
                 self._tending.tend(partition)
             case Held():
                 self._tending.tend(partition)
@@ -355,11 +364,13 @@ class Engine:
         self._observer.started(start)
         self._turns.take(partition)
         self._calls.start(partition, lane, start)
+        self._admission.look(start.call.upstream)
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
         """A call of a live assignment has ended."""
         verdict = lane.answered(result, self._clock.now(), self._chance())
         self._timeouts.note(start, result, verdict.finding, took_s)
+        self._admission.look(start.call.upstream)
         self._observer.answered(start, result, verdict, took_s)
         self._call_over(partition, lane)
 
@@ -373,6 +384,7 @@ class Engine:
         assert request is not None
         lane.cut_off(self._clock.now())
         self._timeouts.cancelled(request, lane.last_s)
+        self._admission.look(request.call.upstream)
         self._observer.cancelled(request, lane.last_s)
         self._call_over(partition, lane)
 
@@ -386,6 +398,8 @@ class Engine:
     def cut_off(self, partition: Partition, lane: Lane) -> None:
         """A call that was cancelled with its assignment has ended: a later assignment may start a call of its key now."""
         self._turns.give_back(partition)
+        if (upstream := lane.abandoned(self._clock.now().mono)) is not None:
+            self._admission.look(upstream)
         self._tell_cut(lane.owner)
         successor = self.partitions.get(lane.owner.partition)
         again = None if successor is None else successor.lanes.get(lane.key)
@@ -397,11 +411,13 @@ class Engine:
         """A call has ended: its slot goes to the lane that waited longest."""
         while (turn := self._turns.next()) is not None:
             self.advance(*turn, has_turn=True)
+        self._admission.resume()
 
     # --- letters --------------------------------------------------------------------------------------------------------------------
 
     def _close(self, partition: Partition) -> None:
         for lane in partition.lanes.values():
+            self._gate.leave(lane)
             if (timer := self._timers.pop(lane, None)) is not None:
                 timer[1].cancel()
         self._tending.closed(partition.owner)

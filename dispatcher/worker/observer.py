@@ -10,9 +10,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dispatcher.adapters.logs import logger
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.breaker import State
 from dispatcher.core.call import Answered, CallResult
 from dispatcher.core.envelope import Envelope
 from dispatcher.core.gap import Gap
+from dispatcher.core.gate import Turned
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
@@ -219,6 +221,18 @@ class WorkerObserver:
             logger().warning("commit_map_full", partition=partition.owner.partition, ranges=partition.progress.ranges, hint=hint)
         else:
             logger().info("commit_map_eased", partition=partition.owner.partition, ranges=partition.progress.ranges)
+
+    @guarded
+    def breaker_turned(self, turned: Turned) -> None:
+        """The circuit breaker of an upstream has changed its state."""
+        self._metrics.breaker_state.labels(turned.upstream).set(turned.state.value)
+        if turned.state is State.OPEN:
+            self._metrics.breaker_opens.labels(turned.upstream).inc()
+            hint = "the callee fails: its lanes wait, and one of them is sent as a probe then"
+            probe_in_s = round(turned.reopens_at - self._clock.now().mono, 3)
+            logger().warning("breaker_open", upstream=turned.upstream, waiting=turned.waiting, probe_in_s=probe_in_s, hint=hint)
+        else:
+            logger().info(f"breaker_{turned.state.text}", upstream=turned.upstream, waiting=turned.waiting)
 
     @guarded
     def gone(self, owner: Owner) -> None:

@@ -206,6 +206,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         metrics = Metrics(worker.ordering, worker.publishing)
+        metrics.closed(name for name, upstream in settings.upstreams.items() if upstream.has_breaker)
         observer = WorkerObserver(metrics, self._clock)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()

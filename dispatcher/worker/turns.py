@@ -32,6 +32,11 @@ class Turns:
         """Whether there is a slot, and a lane in line for it."""
         return bool(self._line) and self._taken < self._slots
 
+    @property
+    def has_spare(self) -> bool:
+        """Whether there is a slot that nobody stands in line for."""
+        return not self._line and self._taken < self._slots
+
     def has_slot(self, partition: Partition, *, has_turn: bool) -> bool:
         """Whether a lane of this partition may call now: there is a slot, and nobody came before."""
         if self._taken >= self._slots or partition.calls >= self._partition_slots:

@@ -24,7 +24,14 @@ SUBMIT_S = 90.0
 POLL_MAX_S = 0.1
 CALL_TIMEOUT_S = 4
 # How the upstream is reached. Whoever hangs costs a timeout, and the callee's grace at a handover is longer than that.
-PATIENCE: dict[str, Any] = {"call_timeout_s": CALL_TIMEOUT_S, "attempts_max": 4, "backoff_base_s": 0.5, "backoff_max_s": 2}
+# Faults are of single requests here: a circuit breaker that some of them in a row open is closed again soon.
+PATIENCE: dict[str, Any] = {
+    "call_timeout_s": CALL_TIMEOUT_S,
+    "attempts_max": 4,
+    "backoff_base_s": 0.5,
+    "backoff_max_s": 2,
+    "breaker_open_s": 1,
+}
 
 # What a request asks of the upstream, and how often, while nothing is wrong with it. Nothing: an answer after its time.
 ALWAYS: dict[str, float] = {

@@ -300,3 +300,42 @@ def test_what_our_own_side_will_never_send_is_given_up_at_once(kind: str) -> Non
     verdict = judged(NotSent(kind, "not allowed"))
     assert isinstance(verdict, Dead)
     assert verdict.reason is Reason.FORBIDDEN
+
+
+def spared(result: CallResult, tries: Tries = LAST, patience: Patience = PATIENCE) -> tuple[object, ...]:
+    """The verdict on a failure of an outage."""
+    return short(judge(result, tries, patience, Instant(NOW, WALL), 0.5, is_spared=True))
+
+
+@pytest.mark.parametrize("result", [answered(500), answered(529), NotSent("connect", "refused"), Ambiguous("timeout", "too long")])
+def test_a_failure_of_an_outage_spends_no_attempt(result: CallResult) -> None:
+    """It would have been the last one. The request waits as long as after any failure, and has as many attempts left as before."""
+    assert ("breaker", NOW + 1, LAST) == spared(result)
+
+
+def test_a_hint_of_an_outage_is_obeyed_and_counts_for_nothing() -> None:
+    """However long such hints have held it already; without a deadline not beyond what one request may wait."""
+    held = replace(LAST, hinted_since=NOW - 599)
+    assert ("retry_after", NOW + 7, replace(LAST, hinted_since=NOW)) == spared(answered(503, "7"), held)
+    assert ("retry_after", NOW + 600, replace(LAST, hinted_since=NOW)) == spared(answered(503, "7000"), held)
+
+
+def test_a_deadline_is_the_bound_of_an_outage() -> None:
+    """The backoff is fitted into it; a hint beyond it ends the request at once."""
+    patience = replace(PATIENCE, until=NOW + 0.5)
+    assert ("breaker", NOW + 0.25, LAST) == spared(answered(500), patience=patience)
+    assert ("deadline_exceeded", 7) == spared(answered(503, "7"), patience=patience)
+    assert ("deadline_exceeded", None) == spared(answered(500), patience=replace(PATIENCE, until=NOW))
+
+
+def test_what_is_final_is_final_in_an_outage() -> None:
+    """The callee says that no repetition helps."""
+    refused = Answered(503, (("x-should-retry", "false"),), b"{}")
+    assert ERROR == spared(refused)
+
+
+def test_a_bug_of_ours_is_not_the_callees() -> None:
+    """It costs an attempt, as any failure, and no circuit breaker hears of it."""
+    verdict = judged(Ambiguous("internal", "ValueError"))
+    assert backoff(0.5) == short(verdict)
+    assert Party.DISPATCHER is verdict.finding.fault

@@ -175,7 +175,7 @@ def test_memory_is_bounded_while_every_key_is_refused(settings: SettingsFactory,
     with stage(settings, tmp_path, partitions=PARTITIONS, worker=worker) as set_up:
         running = set_up.worker(counted=True).ready()
         before = psutil.Process(running.popen.pid).memory_info().rss
-        fill(set_up.settings, count, size, path="/fault/503?retry_after=600")
+        fill(set_up.settings, count, size, path="/fault/429?retry_after=600")
         eventually(lambda: stands(running), what="nothing more is read")
         grown = psutil.Process(running.popen.pid).memory_info().rss - before
         received = running.events("received")[-1]["bytes"]

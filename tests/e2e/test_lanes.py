@@ -23,7 +23,7 @@ from tests.waiting import eventually
 
 WITHIN_S = 60.0
 KEY = {"ordering": "key", "report_interval_s": 0.2, "halted_max_records": 3}
-UPSTREAM = {"attempts_max": 100, "backoff_base_s": 0.5, "backoff_max_s": 0.5}
+UPSTREAM = {"attempts_max": 100, "backoff_base_s": 0.5, "backoff_max_s": 0.5, "breaker_failures": 0}
 FAILS = "/fault/500"
 
 

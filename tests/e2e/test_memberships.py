@@ -56,7 +56,9 @@ def test_a_call_longer_than_the_poll_interval_costs_no_membership(
 def test_calls_and_refusals_of_twice_the_poll_interval_cost_no_membership(settings: SettingsFactory, tmp_path: Path, ordering: str) -> None:
     """A call of twice the interval, and a callee that refuses for as long, throw out neither of two workers: no call is made too often."""
     hinted_s, times = 2, round(2 * INTERVAL_S / 2)
-    with stage(settings, tmp_path, partitions=4, worker={"ordering": ordering}, upstream={"call_timeout_s": 60}) as set_up:
+    with stage(
+        settings, tmp_path, partitions=4, worker={"ordering": ordering}, upstream={"call_timeout_s": 60, "breaker_failures": 0}
+    ) as set_up:
         replies = set_up.replies()
         running = [set_up.worker(**SHORT_INTERVAL).ready() for _ in range(2)]
         eventually(lambda: [2, 2] == [len(worker.live()) for worker in running], what="each has its share")

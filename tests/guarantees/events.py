@@ -55,10 +55,30 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`."""
+    """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`.
+
+    `says` of the callee: `ok`, `failed`, or nothing, also where that is not known.
+    """
 
     call: int
     at: float = 0.0
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WentDown:
+    """From now on every call that begins fails, and it is the callee's fault.
+
+    A worker that has seen `failures` of them in a row makes no more calls but one in `open_s` seconds.
+    """
+
+    failures: int
+    open_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CameBack:
+    """The callee is well again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +240,8 @@ Event = (
     | Removed
     | CallStarted
     | CallEnded
+    | WentDown
+    | CameBack
     | ReplyVisible
     | Noted
     | LetterVisible

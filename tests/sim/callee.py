@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from itertools import count
 
 from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
+from dispatcher.core.finding import Party, find
 from tests.guarantees.events import CallEnded, CallStarted, Event
 from tests.sim.process import Process
 
 # How long a transport may need to let go of a call that is cut off: at most.
 LETTING_GO_S = 1.0
+OUT_OF_TIME = Ambiguous("timeout", "no whole answer in time")
+_SAYS = {Party.NOBODY: "ok", Party.CALLEE: "failed"}
 JSON = (("content-type", "application/json"),)
 
 
@@ -38,6 +41,7 @@ class Callee:
         self.tell = tell
         self._key_of = key_of
         self.quiet = False  # the faults are over: every call succeeds soon
+        self.down = False  # every call fails
         self._numbers = count(1)
 
     def engine(self, process: Process) -> CalleeEngine:
@@ -63,16 +67,22 @@ class CalleeEngine:
     async def call(self, call: Call) -> CallResult:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
         number = self._callee.begin(call, self._process.name, self._process.now)
+        says = ""
         try:
-            return await self._answer(number, self._process.now + call.timeout_s)
+            result = await self._answer(number, self._process.now + call.timeout_s)
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
                 # A transport may need a moment to let go.
                 await self._after(self._process.chance.random() * LETTING_GO_S, None, math.inf)
             raise
+        else:
+            # One that its deadline has cut off says nothing.
+            is_cut = result == OUT_OF_TIME and call.timeout_s < self._callee.manners.hang_s
+            says = "" if is_cut else _SAYS.get(find(result, 0).fault, "")
+            return result
         finally:
             if self._process.alive:
-                self._callee.tell(CallEnded(number, self._process.now))
+                self._callee.tell(CallEnded(number, self._process.now, says))
 
     async def _answer(self, number: int, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners
@@ -80,10 +90,12 @@ class CalleeEngine:
         latency_s = chance.expovariate(1 / manners.latency_s)
         if self._callee.quiet:
             return await self._after(min(latency_s, 1.0), done, until)
+        if self._callee.down:
+            return await self._after(latency_s, Answered(chance.choice((500, 503, 529)), JSON, b"{}"), until)
         if chance.random() < manners.slow:
             latency_s = chance.uniform(0, manners.slow_s)
         if chance.random() < manners.hangs:
-            return await self._after(manners.hang_s, Ambiguous("timeout", "no whole answer in time"), until)
+            return await self._after(manners.hang_s, OUT_OF_TIME, until)
         if chance.random() >= manners.fails:
             ending = done if chance.random() < 0.9 else Answered(404, JSON, b'"no"')
             return await self._after(latency_s, ending, until)
@@ -101,7 +113,7 @@ class CalleeEngine:
             Answered(429, hint, b""),
             Answered(503, hint, b""),
             Answered(503, JSON, b"{}"),
-            Ambiguous("timeout", "no whole answer in time"),
+            OUT_OF_TIME,
             Ambiguous("reset", "the connection broke"),
             NotSent("connect", "refused"),
         ]
@@ -113,7 +125,7 @@ class CalleeEngine:
         future = self._process.loop.create_future()
         left_s = until - self._process.now
         if left_s < delay_s:
-            delay_s, ending = left_s, Ambiguous("timeout", "no whole answer in time")
+            delay_s, ending = left_s, OUT_OF_TIME
         self._process.after(delay_s, _set, future, ending)
         result: CallResult = await future
         return result

@@ -82,7 +82,7 @@ class Order:
 class Plan:
     """A whole world before it runs. `starts`: when each worker begins. `room`: fields of `Room` that are not as the settings say.
 
-    `hot`: the share of requests that one key of each partition has before the others.
+    `hot`: the share of requests that one key of each partition has before the others. `outages`: when the callee is down, and for how long.
     """
 
     seed: int
@@ -96,6 +96,7 @@ class Plan:
     orders: tuple[Order, ...] = ()
     room: tuple[tuple[str, float], ...] = ()
     hot: float = 0.0
+    outages: tuple[tuple[float, float], ...] = ()
 
 
 def draw(seed: int, **fixed: Any) -> Plan:
@@ -123,9 +124,12 @@ def draw(seed: int, **fixed: Any) -> Plan:
     orders = tuple(_order(chance, partitions, span_s) for _ in range(chance.choice((0, 0, 0, 1, 2, 4))))
     room, hot = _room(chance) if by_key else (), chance.choice((0.0, 0.0, 0.6))
     settings = _timed(settings, is_adaptive=chance.random() < 0.3)
+    settings = with_breaker(settings, chance.choice((0, 2, 5)), chance.choice((0.5, 2.0, 8.0)))
+    is_down = settings.upstreams["sample"].has_breaker and chance.random() < 0.5
+    outages = ((chance.uniform(0, span_s), chance.choice((1.0, 5.0, 15.0))),) if is_down else ()
     return Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
-        *(orders, room, hot),
+        *(orders, room, hot, outages),
     )
 
 
@@ -136,17 +140,23 @@ def staged(
     *,
     workers: int = 1,
     manners: Manners = CALM,
+    outages: tuple[tuple[float, float], ...] = (),
+    breaker: tuple[int, float] = (0, 30.0),
     **fixed: Any,
 ) -> Plan:
-    """Give a plan of which everything that matters is told; the seed still decides when exactly things happen."""
+    """Give a plan of which everything that matters is told; the seed still decides when exactly things happen.
+
+    `breaker`: after how many failures it opens, 0 for never, and for how long.
+    """
     plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
     starts = tuple(0.1 * number for number in range(workers))
     told: dict[str, Any] = {
-        "settings": _timed(plan.settings, is_adaptive=False),
+        "settings": with_breaker(_timed(plan.settings, is_adaptive=False), *breaker),
         "starts": starts,
         "writes": writes,
         "faults": faults,
         "manners": manners,
+        "outages": outages,
     }
     return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0)
 
@@ -206,6 +216,12 @@ def _room(chance: Random) -> tuple[tuple[str, float], ...]:
 def _order(chance: Random, partitions: int, span_s: float) -> Order:
     kind = chance.choice(ORDERS)
     return Order(chance.uniform(0, span_s + 2), kind, chance.randrange(partitions), chance.randrange(3), chance.choice((0.3, 2.0, 8.0)))
+
+
+def with_breaker(settings: Settings, failures: int, open_s: float) -> Settings:
+    """Give settings with this circuit breaker."""
+    of = settings.upstreams["sample"].model_copy(update={"breaker_failures": failures, "breaker_open_s": open_s})
+    return settings.model_copy(update={"upstreams": {"sample": of}})
 
 
 @cache

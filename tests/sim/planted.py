@@ -11,6 +11,7 @@ import pytest
 
 from dispatcher.adapters.kafka.sink import Failed, Sink
 from dispatcher.core import control
+from dispatcher.core.breaker import Bearing, Breaker, State
 from dispatcher.core.buffer import Flow
 from dispatcher.core.call import Ambiguous, CallResult
 from dispatcher.core.commit_note import CommitNote, Range
@@ -407,6 +408,25 @@ def _halt_that_waits_to_be_read(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Desired, "halt", lambda *_: None)
 
 
+def _breaker_that_lets_all_probe(patch: pytest.MonkeyPatch) -> None:
+    def free_at(self: Breaker, now: float) -> float | None:
+        return max(now, self.reopens_at) if self.state is State.OPEN else now
+
+    patch.setattr(Breaker, "free_at", free_at)
+
+
+def _probe_that_closes(patch: pytest.MonkeyPatch) -> None:
+    end = Breaker.end
+
+    def lenient(self: Breaker, generation: int, bearing: Bearing, now: float) -> bool:
+        is_spared = end(self, generation, bearing, now)
+        if self.state is State.OPEN and self.opens > 1:
+            self._turn(State.CLOSED)
+        return is_spared
+
+    patch.setattr(Breaker, "end", lenient)
+
+
 ONCE, TWICE, HASTY = (("publishing", "exactly_once"),), (("publishing", "at_least_once"),), (("drain_s", 0.1),)
 BY_KEY = (("ordering", "key"),)
 DEATHS = tuple(Fault(2.0 + 2 * n, "kill", n % 2, 1) for n in range(6))
@@ -444,5 +464,7 @@ PLANTED = (
     Planted("cancel that waits for its call", _cancel_that_waits_for_its_call, "CancelCutsOff"),
     Planted("called after its deadline", _called_after_its_deadline, "NothingLate"),
     Planted("pause of a partition unheard", _pause_of_a_partition_unheard, "HeldStartsNothing"),
+    Planted("breaker that lets all probe", _breaker_that_lets_all_probe, "OneProbe", BY_KEY),
+    Planted("probe that closes whatever it meets", _probe_that_closes, "OneProbe", BY_KEY),
     Planted("halt that waits to be read", _halt_that_waits_to_be_read, "HeldStartsNothing"),
 )

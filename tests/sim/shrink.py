@@ -29,13 +29,13 @@ def shrink(plan: Plan, fails: Callable[[Plan], bool]) -> Plan:
 
 def _smaller(plan: Plan) -> Iterator[Plan]:
     """Give plans with less in them, the boldest cuts first."""
-    for name in ("faults", "orders", "writes", "starts"):
+    for name in ("faults", "orders", "outages", "writes", "starts"):
         whole = getattr(plan, name)
         size = len(whole)
         while size > 0:
             for at in range(0, len(whole), size):
                 left = whole[:at] + whole[at + size :]
-                if left or name in {"faults", "orders"}:
+                if left or name in {"faults", "orders", "outages"}:
                     yield replace(plan, **{name: left})
             size //= 2
     for name in ("fails", "slow", "hangs", "long_hints"):

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.core.control import CANCEL, read_command
+from dispatcher.core.gate import Turned
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
@@ -152,6 +153,10 @@ class Ear:
     def map_full(self, partition: Partition, *, is_full: bool) -> None:
         """Hear of a commit that could carry no more."""
         self.info("map_full", owner=partition.owner, is_full=is_full)
+
+    def breaker_turned(self, turned: Turned) -> None:
+        """Hear of a circuit breaker."""
+        self.info(f"breaker_{turned.state.text}", waiting=turned.waiting)
 
     def heard(self, *_: object) -> None:
         """Hear of anything else."""

@@ -11,12 +11,14 @@ from typing import Any
 import orjson
 
 from dispatcher.core.instant import Instant
+from dispatcher.core.pace import RAMP_S
 from dispatcher.core.record import Record
 from dispatcher.core.room import room_of
 from dispatcher.settings import Settings
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
+    CameBack,
     Crashed,
     Ended,
     Event,
@@ -27,6 +29,7 @@ from tests.guarantees.events import (
     Submitted,
     Unparked,
     Unreadable,
+    WentDown,
 )
 from tests.guarantees.judges import findings, judges
 from tests.sim.callee import Callee
@@ -138,13 +141,17 @@ class World:
             schedule.after(fault.at, self._happen, fault)
         for order in plan.orders:
             schedule.after(order.at, self._order, order)
+        for at, lasts_s in plan.outages:
+            schedule.after(at, self._go_down)
+            schedule.after(at + lasts_s, self._come_back)
         ends = [one.at + one.seconds for some in (plan.writes, plan.faults, plan.orders) for one in some]
-        schedule.run(max([*plan.starts, *ends]))
+        schedule.run(max([*plan.starts, *ends, *map(sum, plan.outages)]))
         self._end_faults()
         worker = plan.settings.worker
         bound_s = plan.broker.session_s + worker.transaction_timeout_s + plan.broker.sweep_s + worker.drain_s
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
         bound_s += LONG_HINT_S if plan.manners.long_hints else 0
+        bound_s += plan.settings.upstreams["sample"].breaker_open_s + RAMP_S
         schedule.run(schedule.now + bound_s + SETTLING_S + self._written * CALL_S, self._is_settled)
         schedule.run(schedule.now + AFTER_S)
         # Lost workers may still be about to find out: they are given the time, and what they leave open with it.
@@ -271,6 +278,16 @@ class World:
             case _:
                 if (worker := self.workers.get(fault.worker)) is not None:
                     self._strike(worker, fault, until)
+
+    def _go_down(self) -> None:
+        upstream = self._plan.settings.upstreams["sample"]
+        self.tally["outage"] += 1
+        self.callee.down = True
+        self.tell(WentDown(upstream.breaker_failures, upstream.breaker_open_s))
+
+    def _come_back(self) -> None:
+        self.callee.down = False
+        self.tell(CameBack())
 
     def _trim(self, partition: int) -> None:
         """Remove what is committed; where that may be lost some more, if there is more."""

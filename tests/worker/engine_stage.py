@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from dispatcher.core.breaker import State
 from dispatcher.core.call import Ambiguous, Call, CallResult
 from dispatcher.core.control import CANCEL, SKIP, Command, message, request_target
 from dispatcher.core.envelope import position_id
 from dispatcher.core.finished import Finished
 from dispatcher.core.gap import Gap
+from dispatcher.core.gate import Turned
 from dispatcher.core.journal import Journal
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
@@ -89,6 +91,7 @@ class Ear:
         self.lost: list[tuple[Owner, int]] = []
         self.full: list[tuple[Owner, bool]] = []
         self.aside: list[tuple[Owner, int]] = []
+        self.breakers: list[tuple[str, State]] = []
 
     def started(self, start: Start) -> None: ...
     def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
@@ -112,6 +115,10 @@ class Ear:
     def map_full(self, partition: Partition, *, is_full: bool) -> None:
         """Remember when a map was full, and no longer."""
         self.full.append((partition.owner, is_full))
+
+    def breaker_turned(self, turned: Turned) -> None:
+        """Remember what breakers did."""
+        self.breakers.append((turned.upstream, turned.state))
 
     def bug(self, error: BaseException, where: str) -> None:
         """Remember it."""

@@ -73,7 +73,7 @@ async def test_who_waits_holds_no_slot() -> None:
     stage.deliver(owner, *keys(101))
     for n in range(100):
         await stage.play()
-        stage.callee.answer(n, 503, retry_after_s=100)
+        stage.callee.answer(n, 429, retry_after_s=100)
     await stage.play()
     assert [100] == list(stage.callee.calls)
 
@@ -113,7 +113,7 @@ async def test_nothing_is_called_before_it_is_known_what_is_parked() -> None:
     assert [] == stage.callee.started
     for _ in range(9):
         await stage.play()
-        stage.callee.answer(next(iter(stage.callee.calls)), 503, retry_after_s=100)
+        stage.callee.answer(next(iter(stage.callee.calls)), 429, retry_after_s=100)
     assert list(range(9)) == stage.callee.started
 
 

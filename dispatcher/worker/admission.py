@@ -1,0 +1,98 @@
+"""The gate in time: wakes the lanes that stand in its lines, one after another, when their calls may begin; and says what breakers do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from dispatcher.core.gate import Gate
+from dispatcher.core.lane import Lane
+from dispatcher.core.outcome import Owner
+from dispatcher.core.partition import Partition
+from dispatcher.core.steps import Gated
+from dispatcher.worker.clock import Clock
+from dispatcher.worker.protocols import Observer
+from dispatcher.worker.turns import Turns
+
+# Share of a turn of the event loop for waking lanes: thousands may become free at once.
+TURN_S = 0.02
+
+
+class Driver(Protocol):
+    """Who moves lanes: the engine."""
+
+    def advance(self, partition: Partition, lane: Lane) -> None: ...
+
+
+class Admission:
+    """Owned by the engine, on its event loop. One timer per upstream, however many lanes wait for it."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        gate: Gate[Lane],
+        turns: Turns,
+        partition_of: Callable[[Owner], Partition | None],
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._driver = driver
+        self._gate = gate
+        self._turns = turns
+        self._partition_of = partition_of
+        self._observer = observer
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._timers: dict[str, tuple[float, asyncio.TimerHandle]] = {}
+        self._short_of_slots: dict[str, None] = {}  # upstreams whose turn has come, while no slot was free
+
+    def stand(self, lane: Lane, gated: Gated) -> None:
+        """A lane stands in line until it is woken."""
+        self._gate.stand(lane, gated.upstream, gated.credential)
+        self._await(gated.upstream)
+
+    def look(self, upstream: str) -> None:
+        """A call has begun or ended: its breaker may have changed, and somebody else may be next."""
+        for turned in self._gate.turned():
+            self._observer.breaker_turned(turned)
+        self._await(upstream)
+
+    def resume(self) -> None:
+        """There may be slots again."""
+        for upstream in list(self._short_of_slots):
+            del self._short_of_slots[upstream]
+            self._wake(upstream)
+
+    def _await(self, upstream: str) -> None:
+        """Wake when the next one may begin; where that is not known it is told by the end of a call."""
+        now = self._clock.now().mono
+        due, known = self._gate.due_at(upstream, now), self._timers.get(upstream)
+        if known is not None:
+            if known[0] == due:
+                return
+            known[1].cancel()
+            del self._timers[upstream]
+        if due is not None and upstream not in self._short_of_slots:
+            self._timers[upstream] = due, self._loop.call_later(due - now, self._wake_in_time, upstream)
+
+    def _wake_in_time(self, upstream: str) -> None:
+        self._timers.pop(upstream, None)
+        self._wake(upstream)
+
+    def _wake(self, upstream: str) -> None:
+        """Let those begin who may, while there are slots; where there are none, one of them stands in line for the next."""
+        began = now = self._clock.now().mono
+        while now < began + TURN_S:
+            has_slots = self._turns.has_spare
+            lane = self._gate.next(upstream, now)
+            if lane is None:
+                break
+            partition = self._partition_of(lane.owner)
+            if partition is not None:
+                self._driver.advance(partition, lane)
+            if not has_slots:
+                self._short_of_slots[upstream] = None
+                return
+            now = self._clock.now().mono
+        self._await(upstream)
