@@ -107,7 +107,12 @@ faults: install-dev ## workers killed and frozen, a broker that goes away, broke
 
 .PHONY: chaos
 chaos: install-dev ## three brokers and two groups of workers under constant faults: MINUTES=30, SEED=7 repeats a plan
-	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(PEER),--peer $(PEER))
+
+# PEER_PYTHON=/path/to/python3.12: the peer needs a newer Python than we do.
+.PHONY: faults-peer
+faults-peer: install-dev ## the same faults for us and for a peer, one after another, into tests/bench/faults.md: MINUTES=5, SEED=7
+	@$(BIN)/python -m tests.bench.faults run --minutes $(or $(MINUTES),5) --seed $(or $(SEED),7)
 
 .PHONY: newcomer
 newcomer: $(BIN)/python ## the README's commands from a fresh clone of what is committed, with an empty home: minutes

@@ -54,6 +54,17 @@ def class_path(folder: Path) -> str:
     return f"{_cached(pom, install)}{os.sep}*"
 
 
+def virtualenv(lock: Path, python: str) -> Path:
+    """Give the interpreter of an environment with what `lock` pins, made by `python`."""
+
+    def install(fresh: Path) -> None:
+        _run([python, "-m", "venv", str(fresh)], fresh)
+        pip = [str(fresh / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _run([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(lock)], fresh)
+
+    return _cached(lock, install) / "bin" / "python"
+
+
 def _cached(recipe: Path, install: Callable[[Path], None]) -> Path:
     """Give the directory that `install` fills, named after what the recipe says; that it exists says that it is complete."""
     digest = hashlib.sha256(recipe.read_bytes()).hexdigest()[:16]

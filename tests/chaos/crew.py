@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from threading import Event
 
 from tests.chaos.plan import Fault
@@ -21,16 +22,25 @@ SIZE = 3
 CANNOT_GO_ON = 3  # the exit code of a worker that says so
 
 
+Hire = Callable[[Stage, str, str], Worker]  # on a stage, for a slot, with an address of Kafka
+
+
+def ours(stage: Stage, slot: str, broker: str) -> Worker:
+    """Start a worker of the product."""
+    return stage.worker(slot=slot, broker=broker)
+
+
 class Crew:
     """Owned by the thread that calls `play`. `fates` and `workers` of all processes there were, by name; `findings`: what must not be."""
 
-    def __init__(self, stage: Stage, direct: str, proxied: str, over: Event) -> None:
+    def __init__(self, stage: Stage, direct: str, proxied: str, over: Event, hire: Hire = ours) -> None:
         self.stage = stage
         self.fates: dict[str, Fate] = {}
         self.workers: dict[str, Worker] = {}
         self.findings: list[Finding] = []
         self._ways = (direct, proxied)
         self._over = over
+        self._hire = hire
         self._slots: dict[int, Worker] = {}
 
     def up(self) -> None:
@@ -94,7 +104,7 @@ class Crew:
 
     def _start(self, slot: int) -> None:
         name = f"{self.stage.settings.topics.prefix}-{slot}"
-        worker = self.stage.worker(slot=name, broker=self._ways[slot % 2])
+        worker = self._hire(self.stage, name, self._ways[slot % 2])
         self._slots[slot] = self.workers[worker.name] = worker
         self.fates[worker.name] = Fate(worker.name, is_proxied=slot % 2 == 1)
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -14,8 +14,9 @@ from threading import Event
 import psutil
 from confluent_kafka import KafkaException
 
+from tests.chaos import peer
 from tests.chaos.cluster import COPIES, WHOLE_S, Cluster, cluster
-from tests.chaos.crew import Crew
+from tests.chaos.crew import Crew, Hire, ours
 from tests.chaos.load import PATIENCE, Load
 from tests.chaos.plan import CLUSTER, GROUPS, UPSTREAM, Fault, Plan
 from tests.chaos.scene import Finding, Trouble
@@ -32,6 +33,8 @@ DRAIN_S = 10
 EVENTS_MAX = 2_000_000
 # What is left when nothing is wrong any more ends within this: the promise is session and transaction timeout, 10 s, and the backlog.
 SETTLE_S = 120
+# Each question makes a client of its own: not twenty a second, which would be felt.
+ASK_S = 1.0
 DELAY_S = (0.05, 0.5)
 
 
@@ -43,6 +46,9 @@ class Group:
     crew: Crew
     replies: Replies
     load: Load | None = None
+    is_peer: bool = False
+    is_done: bool = False
+    asked_at: float = 0.0
 
 
 @dataclass
@@ -55,17 +61,19 @@ class Scenery:
     findings: list[Finding] = field(default_factory=list)
     mood: str = ""  # what is wrong with the upstream now
     is_settled: bool = False
+    until: float = 0.0  # when what was left had ended, or was given up; seconds since 1970
     cpu_percent: list[float] = field(default_factory=list)
+    load_average: list[float] = field(default_factory=list)
 
 
 @contextmanager
-def played(plan: Plan, folder: Path, say: Callable[[str], None]) -> Iterator[Scenery]:
-    """Play a plan to its end; what it left behind can be looked at inside the block."""
+def played(plan: Plan, folder: Path, say: Callable[[str], None], hire: Hire = ours) -> Iterator[Scenery]:
+    """Play a plan to its end, with workers of the product or those of a peer; what it left can be looked at inside the block."""
     with ExitStack() as held:
         nodes = held.enter_context(cluster(folder / "cluster"))
         say(f"the cluster is up: {nodes.bootstrap}")
         over = Event()
-        scenery = Scenery(plan, {label: _group(held, label, folder, nodes, over, plan.seed) for label in GROUPS})
+        scenery = Scenery(plan, {label: _group(held, label, folder, nodes, over, plan.seed, hire) for label in GROUPS})
         say("workers are ready: the load begins")
         try:
             _play(scenery, nodes, over, folder, say)
@@ -76,15 +84,17 @@ def played(plan: Plan, folder: Path, say: Callable[[str], None]) -> Iterator[Sce
                 _keep_log(nodes, node, folder)
 
 
-def _group(held: ExitStack, label: str, folder: Path, nodes: Cluster, over: Event, seed: int) -> Group:
+def _group(held: ExitStack, label: str, folder: Path, nodes: Cluster, over: Event, seed: int, hire: Hire) -> Group:
     place = folder / label
     place.mkdir()
     factory = SettingsFactory(nodes.bootstrap, f"chaos-{seed}-{label}", COPIES)
     worker = {"ordering": ORDERING[label], "drain_s": DRAIN_S}
     made = held.enter_context(stage(factory, place, partitions=PARTITIONS, worker=worker, upstream=PATIENCE, witness_events=EVENTS_MAX))
-    crew = Crew(made, nodes.bootstrap, nodes.proxied, over)
+    if is_peer := hire is not ours:
+        peer.prepare(made.settings)
+    crew = Crew(made, nodes.bootstrap, nodes.proxied, over, hire)
     crew.up()
-    return Group(label, crew, made.replies())
+    return Group(label, crew, made.replies(), is_peer=is_peer)
 
 
 def _play(scenery: Scenery, nodes: Cluster, over: Event, folder: Path, say: Callable[[str], None]) -> None:
@@ -112,6 +122,7 @@ def _turn(scenery: Scenery, tracks: list[Future[None]], began: float, say: Calla
     elapsed, count = time.monotonic() - began, len(scenery.cpu_percent)
     if elapsed > 10 * (count + 1):
         scenery.cpu_percent.append(psutil.cpu_percent())
+        scenery.load_average.append(psutil.getloadavg()[0])
         told = ", ".join(f"{label} {len(group.replies.records)} replies" for label, group in scenery.groups.items())
         say(f"{elapsed:6.0f} s: {told}; cpu {scenery.cpu_percent[-1]:.0f} %")
     broken = [track for track in tracks if track.done() and track.exception() is not None]
@@ -129,6 +140,7 @@ def _settle(scenery: Scenery, say: Callable[[str], None]) -> None:
         scenery.is_settled = True
     except AssertionError as error:
         scenery.findings.append(Finding("stuck", time.time(), "", str(error)))
+    scenery.until = time.time()
     for group in scenery.groups.values():
         group.crew.dismiss()
         group.replies.read()
@@ -138,13 +150,15 @@ def _settle(scenery: Scenery, say: Callable[[str], None]) -> None:
 def _is_done(group: Group) -> bool:
     assert group.load is not None
     group.crew.mind()
-    if len(group.replies.read()) < len(group.load.acknowledged):
-        return False
-    try:
-        committed, ends = group.crew.stage.positions()
-    except KafkaException:
-        return False
-    return committed == ends
+    count = len(group.replies.read())
+    # A peer's dead letters have no replies.
+    is_due = count >= len(group.load.acknowledged) or group.is_peer
+    if is_due and not group.is_done and time.monotonic() > group.asked_at + ASK_S:
+        group.asked_at = time.monotonic()
+        with suppress(KafkaException):
+            committed, ends = group.crew.stage.positions()
+            group.is_done = committed == ends
+    return group.is_done
 
 
 def _play_cluster(scenery: Scenery, nodes: Cluster, began: float, over: Event, folder: Path) -> None:

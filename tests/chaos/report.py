@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -73,6 +74,8 @@ class Report:
             "failures": self.failures,
             "ended": _shown_time(time.time()),
             "cpu_percent_mean": _mean(self._scenery.cpu_percent),
+            "load_average_mean": _mean(self._scenery.load_average),
+            "cores": os.cpu_count(),
             "faults": dict(self.faults),
             "groups": {judgement.label: _figures([judgement]) for judgement in groups},
             "both": _figures(groups),

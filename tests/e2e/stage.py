@@ -9,19 +9,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
 import orjson
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.coordinator import REQUEST_S
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.client import Submitter, stamp
 from dispatcher.core.record import Header, Record
@@ -31,6 +33,7 @@ from tests.e2e.conftest import clean_environment
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
+_T = TypeVar("_T")
 ROOT = Path(__file__).parents[2]
 READY_S = 60
 BATCH_MAX = 500
@@ -39,12 +42,12 @@ BATCH_MAX = 500
 class Process:
     """A child process; its output goes to a file. Killed at the end of the test whatever happened."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path) -> None:
+    def __init__(self, name: str, arguments: list[str], folder: Path, *, python: Path = Path(sys.executable)) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._out = self.log.open("wb")
         self.popen = subprocess.Popen(
-            [sys.executable, *arguments],
+            [python, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=subprocess.STDOUT,
@@ -192,6 +195,13 @@ class Stage:
         self._children.append(worker)
         return worker
 
+    def adopt(self, start: Callable[[int], Worker]) -> Worker:
+        """Start a worker of another kind; `start` is told its number."""
+        self._workers += 1
+        worker = start(self._workers)
+        self._children.append(worker)
+        return worker
+
     def replies(self, topic: str | None = None) -> Replies:
         replies = Replies(self.settings, topic)
         self._children.append(replies)
@@ -222,9 +232,9 @@ class Stage:
         """Give the committed positions and the ends of the request topic. An open transaction's position does not count yet."""
         topic, group = self.settings.topics.requests, self.settings.worker.group
         parts = [TopicPartition(topic, n) for n in range(self.settings.topics.partitions)]
-        admin = clients.admin(self.settings)
         asked = ConsumerGroupTopicPartitions(group, parts)
-        found = admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=10)[group].result(15)
+        admin = clients.admin(self.settings)
+        found = _answer(admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=REQUEST_S)[group])
         latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call] # theirs
         ends = admin.list_offsets(dict.fromkeys(parts, latest), request_timeout=10)
         committed = {part.partition: part.offset for part in found.topic_partitions or ()}
@@ -233,7 +243,7 @@ class Stage:
     def members(self) -> int:
         """Count the members of the workers' group."""
         group, admin = self.settings.worker.group, clients.admin(self.settings)
-        return len(admin.describe_consumer_groups([group], request_timeout=10)[group].result(15).members)
+        return len(_answer(admin.describe_consumer_groups([group], request_timeout=REQUEST_S)[group]).members)
 
     def calls(self, **like: Any) -> list[dict[str, Any]]:
         """Give the calls that the upstream saw, in the order of their start: `calls(id="r-1")`. Ended ones have `end_s` and `outcome`."""
@@ -256,6 +266,14 @@ class Stage:
         settings["kafka"] = properties | {"bootstrap_servers": broker or settings["kafka"]["bootstrap_servers"]}
         settings["worker"] = {**settings.get("worker", {}), **worker}
         return _toml(settings)
+
+
+def _answer(asked: Future[_T]) -> _T:
+    """Wait for a coordinator's answer; without one the client goes, and the request with it (see `REQUEST_S`)."""
+    try:
+        return asked.result(15)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 @contextmanager
