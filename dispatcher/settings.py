@@ -187,8 +187,8 @@ class WorkerSettings(Section):
     # How long a request that is sent again under its id is answered from the record instead of being called; 0: never. Clients that hear no
     # answer send again within minutes.
     dedup_window_s: Annotated[float, Field(ge=0, le=30 * 86_400)] = 3600
-    # Requests of one partition that are remembered for that (about 230 bytes each); beyond it the oldest are forgotten before their time. A new
-    # owner reads them before its first call, at some 15 us each: 12 full partitions take it about 5 s.
+    # Requests of one partition that are remembered for that (about 230 bytes each); beyond it the oldest are forgotten before their time.
+    # A new owner reads them before its first call, at some 15 us each: 12 full partitions take it about 5 s.
     dedup_max_entries: Count = 25_000
     # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
     halted_max_records: Count = 1000
