@@ -17,6 +17,9 @@ from dispatcher.worker.turns import Turns
 
 # Share of a turn of the event loop for waking lanes: thousands may become free at once.
 TURN_S = 0.02
+# The sum of a time and what is left until another may fall short of that one by a rounding: a timer of no length at all would then set
+# itself again and again, without an end where time stands still meanwhile.
+MOMENT_S = 1e-6
 
 
 class Driver(Protocol):
@@ -74,7 +77,7 @@ class Admission:
             known[1].cancel()
             del self._timers[upstream]
         if due is not None and upstream not in self._short_of_slots:
-            self._timers[upstream] = due, self._loop.call_later(due - now, self._wake_in_time, upstream)
+            self._timers[upstream] = due, self._loop.call_later(max(due - now, MOMENT_S), self._wake_in_time, upstream)
 
     def _wake_in_time(self, upstream: str) -> None:
         self._timers.pop(upstream, None)

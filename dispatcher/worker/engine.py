@@ -250,7 +250,8 @@ class Engine:
             instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
-            if not isinstance(step, Gated):
+            # One that stands in line for a slot keeps its turn at the gate: else two would take turns for ever.
+            if not isinstance(step, Gated | Ready):
                 self._gate.leave(lane)
             if isinstance(step, Ready):
                 self._stand_in_line(partition, lane, instant.mono)

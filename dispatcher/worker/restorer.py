@@ -8,10 +8,11 @@ Where Kafka does not answer, what was asked is done again; nothing is answered h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -29,6 +30,8 @@ from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
 
 # An idle restorer waits for a letter this long, then looks for news: a cancel is to be heard at once, and looking takes 40 us.
 IDLE_S = 0.02
+# Of readings beside each other, so many steps of one come before the next.
+STEPS_BESIDE = 100
 # One job's share before the others and the news have theirs.
 SHARE_S = 0.02
 # Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests or replies.
@@ -217,12 +220,23 @@ class Restorer:
         end = self._reader.ends(self._control, [0])[0]
         yield from self._read_control(end)
         parked: dict[Owner, list[Entry]] = {}
-        yield from self._parked.restore(owners, parked.__setitem__)
-        yield from self._journal.restore(owners, partial(self._restored, owners, parked))
+        journals: dict[Owner, Journal | None] = {}
 
-    def _restored(self, owners: dict[int, Owner], parked: Mapping[Owner, list[Entry]], owner: Owner, journal: Journal | None) -> None:
-        del owners[owner.partition]
-        self._post(self._engine.restored, owner, parked[owner], journal)
+        def told(owner: Owner) -> None:
+            if owner in parked and owner in journals and owners.get(owner.partition) == owner:
+                del owners[owner.partition]
+                self._post(self._engine.restored, owner, parked[owner], journals[owner])
+
+        def is_parked(owner: Owner, entries: list[Entry]) -> None:
+            parked[owner] = entries
+            told(owner)
+
+        def has_ended(owner: Owner, journal: Journal | None) -> None:
+            journals[owner] = journal
+            told(owner)
+
+        # Beside each other: an open transaction in one partition's topic holds up no other partition.
+        yield from _beside(self._parked.restore(owners, is_parked), self._journal.restore(owners, has_ended))
 
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 
@@ -262,3 +276,20 @@ class Restorer:
         else:
             if records:
                 self._tell(records, records[-1].next_offset)
+
+
+def _beside(*readings: Steps) -> Steps:
+    """Read several topics at once: each goes on for a while, or until it has to wait for Kafka."""
+    with ExitStack() as stack:
+        running = [stack.enter_context(closing(reading)) for reading in readings]
+        while running:
+            has_waited = True
+            for reading in list(running):
+                for waits in islice(reading, STEPS_BESIDE):
+                    if waits:
+                        break
+                    has_waited = False
+                else:
+                    if next(reading, None) is None:
+                        running.remove(reading)
+            yield has_waited

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import orjson
 import pytest
 
 from tests.e2e.history import assert_guarantees, judged_stage
@@ -28,7 +29,9 @@ def test_a_crash_loses_nothing_and_keeps_the_order(settings: SettingsFactory, tm
         while set(names) - set(ids(replies.records)):
             replies.await_count(len(replies.records) + 1)
         assert_all_is_well(set_up, names, replies.read(), duplicates=True)
-        doubled = sum(replied - 1 for replied in ids(replies.records).values())
+        # What the first owner had answered and not committed, the second one answers again: from the journal, or by another call.
+        called = [record for record in replies.records if not orjson.loads(record.value or b"{}").get("duplicate")]
+        doubled = sum(replied - 1 for replied in ids(called).values())
         print(f"{doubled} replies stand twice, {set_up.witness()['repeated']} calls repeated")
         assert_guarantees(set_up, doomed, heir)
         assert doubled <= set_up.witness()["repeated"]["other_epoch"]

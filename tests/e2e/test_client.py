@@ -107,7 +107,8 @@ def test_many_processes_get_their_own_replies(on: Stage, processes: int, asks: i
     ours = {name for name in groups_of(on.settings) if name.startswith(on.settings.topics.prefix) or "dispatcher" in name}
     assert ours == {on.settings.worker.group}
     topics = {name for name in clients.admin(on.settings).list_topics(timeout=30).topics if name.startswith(on.settings.topics.prefix)}
-    assert topics == {f"{on.settings.topics.prefix}.{name}" for name in ("requests", "replies", "dlq", "parked", "control", "workers")}
+    names = ("requests", "replies", "dlq", "parked", "journal", "control", "workers")
+    assert topics == {f"{on.settings.topics.prefix}.{name}" for name in names}
 
 
 @pytest.mark.parametrize(("processes", "asks"), [(2, 10), pytest.param(4, 50, marks=pytest.mark.soak)])

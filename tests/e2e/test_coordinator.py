@@ -32,8 +32,8 @@ while True:
         pass
     except TimeoutError:
         in_vain += 1
-    if in_vain == 3:
-        print("in vain", flush=True)
+        if in_vain == 3:
+            print("in vain", flush=True)
 """
 
 

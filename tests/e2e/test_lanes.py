@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -141,9 +142,9 @@ def test_a_skip_lifts_only_the_halt_that_was_shown(settings: SettingsFactory, mo
         control.write(made, message(written, topic), WITHIN_S)
         return written
 
-    def late(*wanted: str) -> Command:
+    def late(*wanted: str, **more: Any) -> Command:
         halt("newer")
-        return make(*wanted)
+        return make(*wanted, **more)
 
     halt("shown")
     plan = Lanes(made).plan_skip(b"doc:42")
