@@ -45,8 +45,10 @@ class Pace:
         """Calls stop: what was measured until the last success is what is known. Of less than a window it halves what was known before."""
         if self._last is not None:
             lasted_s = self._last - max(self._since, int(self._last) - WINDOW_S + 1)
-            measured = sum(self._counts) / max(1.0, lasted_s)
             is_whole = self._last - self._since >= WINDOW_S - 1
+            # Of a short measurement it counts that between so many successes lies one time less.
+            count = sum(self._counts) - (not is_whole)
+            measured = count / max(1.0, lasted_s)
             self._known = measured if is_whole else max(measured, self._known / 2)
 
     def go(self, at: float) -> None:

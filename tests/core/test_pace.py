@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dispatcher.core.pace import CREDIT_S, RAMP_S, RATE_MIN, Pace
@@ -87,6 +87,7 @@ def test_who_falls_again_soon_begins_half_as_fast() -> None:
     assert pace.rate(6000.0) == pytest.approx(50.0, rel=0.05)
 
 
+@example(rate=1.0, late_s=0.0, seconds=3)
 @given(st.floats(0.5, 200), st.floats(0, 0.02), st.integers(3, 60))
 def test_any_second_has_twice_of_the_one_before_at_most(rate: float, late_s: float, seconds: int) -> None:
     """However late timers are, and whatever the rate was."""
