@@ -205,9 +205,12 @@ class Gate(Generic[_W]):
         line.waiting[waiter] = None
         way.occupied[line] = None
 
-    def leave(self, waiter: _W) -> None:
-        """Stand in no line any more: its call begins, or its next step is no call."""
-        if self._turn == waiter:
+    def leave(self, waiter: _W, *, keeps_turn: bool = False) -> None:
+        """Stand in no line any more: its call begins, or its next step is no call.
+
+        Who only has no slot yet keeps its turn: two who lost it to each other, each time that a slot was offered, would do so for ever.
+        """
+        if self._turn == waiter and not keeps_turn:
             self._turn = None
         if (place := self._stands.pop(waiter, None)) is not None:
             way, line = place

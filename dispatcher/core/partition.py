@@ -202,7 +202,8 @@ class Partition:
         A parked request joins its lane once the log has been read up to where it came from: an older one of its key may stand there still.
         """
         void = []
-        self.journal = journal or self.journal
+        if journal is not None:
+            self.journal = journal
         by_lane: dict[bytes | None, list[Entry]] = {}
         for entry in entries:
             if not self.progress.is_settled(entry.offset):

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.call import Call, HeaderPairs
-from dispatcher.core.envelope import Envelope, Refusal, plain_envelope, read_envelope
+from dispatcher.core.envelope import TOPIC_ID_SHOWN, Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.fingerprint import fingerprint
 from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.latency import Series, series_of
@@ -180,7 +180,7 @@ class Decoder:
         topic, number, offset = place.rsplit("/", 2)
         if topic != self.settings.topics.requests or int(number) % self.partitions != partition:
             return None
-        return int(offset) if topic_id == self.topic_id[:8] and int(number) == partition else -1
+        return int(offset) if topic_id == self.topic_id[:TOPIC_ID_SHOWN] and int(number) == partition else -1
 
     def on_right_partition(self, record: Record) -> bool:
         """Whether an idempotent murmur2 producer would have put this key here."""

@@ -11,12 +11,10 @@ from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Owner
 from dispatcher.core.partition import Partition
 from dispatcher.core.steps import Gated
-from dispatcher.worker.clock import Clock
+from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.protocols import Observer
 from dispatcher.worker.turns import Turns
 
-# Share of a turn of the event loop for waking lanes: thousands may become free at once.
-TURN_S = 0.02
 # The sum of a time and what is left until another may fall short of that one by a rounding: a timer of no length at all would then set
 # itself again and again, without an end where time stands still meanwhile.
 MOMENT_S = 1e-6

@@ -9,6 +9,9 @@ from typing import Protocol, TypeVar
 from dispatcher.core.instant import Instant
 
 _T = TypeVar("_T")
+# What one may take of a turn of the event loop: a lane with a flood of refused records, a partition whose backlog has expired as a whole,
+# an upstream for which thousands may begin at once. None of them must hold up everybody's answers.
+TURN_S = 0.02
 
 
 class Clock(Protocol):

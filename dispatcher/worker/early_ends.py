@@ -21,11 +21,9 @@ from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder
 from dispatcher.core.steps import CutOff, Fetch
-from dispatcher.worker.clock import Clock
+from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.letters import Fetch as FetchParked
 
-# One partition's share of a turn of the event loop: a backlog that has expired as a whole must not hold up everybody's answers.
-TURN_S = 0.02
 # Deadlines are wall clock, and timers are not: where somebody sets the clock, that is seen by then.
 LOOK_S = 30.0
 

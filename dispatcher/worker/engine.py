@@ -30,7 +30,7 @@ from dispatcher.core.room import Room, room_of
 from dispatcher.core.steps import Closed, Fetch, Gated, Held, Idle, Ready, Recall, Settle, Start, Step, Wait
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
-from dispatcher.worker.clock import Clock
+from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Restore
 from dispatcher.worker.letters import Fetch as FetchParked
@@ -38,9 +38,6 @@ from dispatcher.worker.letters import Recall as RecallReply
 from dispatcher.worker.protocols import HttpEngine, Observer
 from dispatcher.worker.tending import Tending
 from dispatcher.worker.turns import Turns
-
-# One lane's share of a turn of the event loop: a flood of refused records must not hold up everybody's answers.
-TURN_S = 0.02
 
 
 class Engine:
@@ -250,9 +247,8 @@ class Engine:
             instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
-            # One that stands in line for a slot keeps its turn at the gate: else two would take turns for ever.
-            if not isinstance(step, Gated | Ready):
-                self._gate.leave(lane)
+            if not isinstance(step, Gated):
+                self._gate.leave(lane, keeps_turn=isinstance(step, Ready))
             if isinstance(step, Ready):
                 self._stand_in_line(partition, lane, instant.mono)
                 return

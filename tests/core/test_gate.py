@@ -56,6 +56,19 @@ def drained(of: Gate[str], at: float) -> list[str]:
     return called
 
 
+def test_who_has_no_slot_keeps_its_turn() -> None:
+    """It may begin as soon as it has one, though others stand in line; who leaves for another reason has lost it."""
+    of = opened()
+    for waiter in ("a", "b", "c"):
+        of.stand(waiter, "u", None)
+    assert "a" == of.next("u", NOW + 30)
+    of.leave("a", keeps_turn=True)
+    assert None is of.ask("a", "u", None, NOW + 30)
+    assert isinstance(of.ask("b", "u", None, NOW + 30), Stop)
+    of.leave("a")
+    assert isinstance(of.ask("a", "u", None, NOW + 30), Stop)
+
+
 def test_nobody_waits_for_a_callee_that_is_well() -> None:
     """Successes and what is the caller's own doing."""
     of = gate()

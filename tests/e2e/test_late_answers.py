@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.adapters.kafka import clients
+from dispatcher.adapters.kafka.coordinator import describe_group
 from tests.e2e.proxy import Proxy
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, stage
 from tests.topics import SettingsFactory
@@ -26,7 +27,7 @@ def _late(worker: Worker) -> int:
 def _shares(on: Stage) -> list[int]:
     """Tell how many partitions each member has, as the group sees it."""
     group, admin = on.settings.worker.group, clients.admin(on.settings)
-    members = admin.describe_consumer_groups([group], request_timeout=10)[group].result(15).members
+    members = describe_group(admin, group, 15).members
     return sorted(len(member.assignment.topic_partitions) for member in members)
 
 

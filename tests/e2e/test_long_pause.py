@@ -6,10 +6,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.coordinator import REQUEST_S
 from dispatcher.adapters.kafka.group import headways
 from dispatcher.core.commit_note import RANGES_MAX_BYTES, decode_any
 from dispatcher.core.control import PAUSED, RUNNING, Command, key_target, message
@@ -52,10 +53,12 @@ class Watch:
         """Look at both; gives the committed positions, none where a busy broker does not say."""
         group = self._set_up.settings.worker.group
         asked = ConsumerGroupTopicPartitions(group, self._parts)
-        answer = self._admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=30)[group]
-        if answer.exception(45) is not None:
+        answer = self._admin.list_consumer_group_offsets([asked], require_stable=False, request_timeout=REQUEST_S)[group]
+        try:
+            found = answer.result(45)
+        except (KafkaException, TimeoutError):
+            self._admin = clients.admin(self._set_up.settings)
             return []
-        found = answer.result()
         notes = [decode_any(part.metadata) for part in found.topic_partitions or ()]
         self.ranges = max(self.ranges, *(len(note.settled) for note in notes if note is not None), 0)
         if self.worker is not None and self.worker.popen.poll() is None:

@@ -12,6 +12,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import Difference, connect, facts_of
+from dispatcher.adapters.kafka.coordinator import REQUEST_S
 from dispatcher.adapters.kafka.starts import check_topics, init_topics
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
@@ -27,7 +28,7 @@ NAMES = ("requests", "replies", "dlq", "parked", "journal", "control", "workers"
 def positions(settings: Settings) -> dict[int, tuple[int, str | None]]:
     """Read what the group has committed: offset and metadata by partition."""
     admin, group = clients.admin(settings), settings.worker.group
-    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=10)[group]
+    future = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_S)[group]
     return {part.partition: (part.offset, part.metadata) for part in future.result(timeout=30).topic_partitions or ()}
 
 
