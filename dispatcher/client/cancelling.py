@@ -57,7 +57,7 @@ class Cancelling:
         name = self._wanted.name
         if self._is_written:
             hint = f"whoever has its lane does so once it has read up to it; `dispatcher show {name}` says where it stands"
-            return WaitTimeout(f"that request {name} is cancelled stands written, and it has not ended within {timeout_s:g} s", hint)
+            return WaitTimeout(f"the cancel of request {name} stands written, and it has not ended within {timeout_s:g} s", hint)
         if self._outgoing is not None and not self._outgoing.withdraw():
             return _unknown(name)
         return self._connection.trouble() or WaitTimeout(f"nothing was written within {timeout_s:g} s", "give it more time")
@@ -133,4 +133,4 @@ def _spans(since_ms: int | None) -> Iterator[Span]:
 
 
 def _unknown(name: str) -> WaitTimeout:
-    return WaitTimeout(f"that request {name} is cancelled may stand written: no acknowledgement came", "ask again, it does no harm twice")
+    return WaitTimeout(f"the cancel of request {name} may stand written: no acknowledgement came", "ask again, it does no harm twice")

@@ -11,15 +11,14 @@ from functools import partial
 from typing import TypeVar
 
 from dispatcher.adapters.kafka.inquiry import Inquiry
-from dispatcher.adapters.kafka.log import TIMEOUT_S
 from dispatcher.adapters.kafka.loop import tell
 from dispatcher.adapters.kafka.offsets import Place
 from dispatcher.client.feed import LOG
-from dispatcher.client.incarnation import short_topic_id
 from dispatcher.client.listener import Listener
 from dispatcher.client.lookback import Lookback
 from dispatcher.client.sender import Outgoing, Sender
 from dispatcher.client.shared import Shared, forked
+from dispatcher.core.envelope import TOPIC_ID_SHOWN
 from dispatcher.core.submission import Receipt, Submission
 from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
@@ -125,7 +124,7 @@ class Connection:
 
     async def topic_id(self) -> str:
         """Tell the beginning of the request topic's id; asked for each time, since the topic may be made anew."""
-        return await asyncio.to_thread(short_topic_id, self._settings, TIMEOUT_S)
+        return (await self._inquiry.topic_id(self.topics.requests))[:TOPIC_ID_SHOWN]
 
     def forget_counts(self) -> None:
         """Ask anew: a topic has grown."""

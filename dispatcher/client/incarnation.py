@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dispatcher.adapters.kafka import admin
 from dispatcher.adapters.kafka.log import no_topic
+from dispatcher.core.envelope import TOPIC_ID_SHOWN
 from dispatcher.settings import Settings
-
-# As much of a topic's id as the ids of requests without one have.
-SHOWN = 8
 
 
 def short_topic_id(settings: Settings, timeout_s: float) -> str:
@@ -16,4 +14,4 @@ def short_topic_id(settings: Settings, timeout_s: float) -> str:
     facts = admin.facts_of(admin.connect(settings, timeout_s), [topic])
     if topic not in facts:
         raise no_topic(topic)
-    return facts[topic].topic_id_text[:SHOWN]
+    return facts[topic].topic_id_text[:TOPIC_ID_SHOWN]

@@ -141,7 +141,7 @@ def test_what_nobody_can_wait_for_is_exit_code_2(run: Run, given: str) -> None:
     assert (2, "") == (done.returncode, done.stdout), done.stderr
 
 
-@pytest.mark.parametrize("command", [("ask", *CALL, "/x"), ("wait", "mine")])
+@pytest.mark.parametrize("command", [("ask", *CALL, "/x"), ("wait", "mine"), ("cancel", "mine")])
 def test_without_kafka_it_ends_in_time(run: Run, command: tuple[str, ...]) -> None:
     """Rows 2 and 3: with the broker away it ends by itself, with exit code 3 and nothing on stdout."""
     done = run(*command, "-b", "127.0.0.1:1", "--timeout", "2s", timeout=60)

@@ -58,7 +58,7 @@ class TopicFacts:
     @property
     def topic_id_text(self) -> str:
         """The id as Kafka's tools print it: URL-safe base64 without padding."""
-        return base64.urlsafe_b64encode(self.topic_id).decode("ascii").rstrip("=")
+        return id_text(self.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,12 +179,21 @@ def _described(client: AdminClient, names: list[str], attempt_s: float) -> dict[
 
 
 def _facts(cluster: Cluster, name: str, topic: TopicDescription) -> TopicFacts:
-    topic_id: Any = topic.topic_id  # their stub does not tell what it can do
-    halves = topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits()
     limit = int(configuration(cluster, name)["max.message.bytes"])
     allowed = topic.authorized_operations
     is_writable = not allowed or AclOperation.WRITE in allowed
-    return TopicFacts(name, struct.pack(">qq", *halves), len(topic.partitions), limit, is_writable)
+    return TopicFacts(name, id_of(topic), len(topic.partitions), limit, is_writable)
+
+
+def id_of(topic: TopicDescription) -> bytes:
+    """Give a topic's id, 16 bytes."""
+    topic_id: Any = topic.topic_id  # their stub does not tell what it can do
+    return struct.pack(">qq", topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
+
+
+def id_text(topic_id: bytes) -> str:
+    """Give a topic's id as Kafka's tools print it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id).decode("ascii").rstrip("=")
 
 
 def configuration(cluster: Cluster, name: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo  # `admin` 
 from confluent_kafka.admin._topic import TopicDescription
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import SILENCE_S, settling
+from dispatcher.adapters.kafka.admin import SILENCE_S, id_of, id_text, settling
 from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.adapters.kafka.loop import tell
@@ -69,6 +69,10 @@ class Inquiry:
     async def partitions(self, names: Iterable[str]) -> dict[str, int]:
         """Count the partitions of topics."""
         return await self._answers(_description(list(dict.fromkeys(names))), _count, "describing the topics")
+
+    async def topic_id(self, name: str) -> str:
+        """Tell the id of a topic, as text; another one under the same name has another."""
+        return (await self._answers(_description([name]), _id, "describing the topics"))[name]
 
     async def ends(self, places: Iterable[Place]) -> dict[Place, int]:
         """Tell where partitions end for a reader of what is committed (the last stable offset)."""
@@ -164,6 +168,10 @@ def _description(names: list[str]) -> Ask[str, TopicDescription]:
 
 def _count(topic: TopicDescription) -> int:
     return len(topic.partitions)
+
+
+def _id(topic: TopicDescription) -> str:
+    return id_text(id_of(topic))
 
 
 def _code(failure: KafkaException) -> int | None:
