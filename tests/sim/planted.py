@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,15 +81,16 @@ def _plus_one_over_a_hole(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Progress, "reach_end", lambda *_: None)
 
 
-def _reply_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+def written_outside_the_transaction(patch: pytest.MonkeyPatch, topic: str) -> None:
+    """What belongs into that topic is there at once, whatever becomes of the transaction."""
     produce = Sink.produce
 
     def outside(self: SimulatedSink, messages: list[Message]) -> None:
         for message in messages:
-            if message.topic == REPLIES:
+            if message.topic == topic:
                 log = self._cluster.logs[message.topic, message.partition]
                 self._cluster.published(log, log.append(message), message)
-        produce(self, [message for message in messages if message.topic != REPLIES])
+        produce(self, [message for message in messages if message.topic != topic])
 
     patch.setattr(SimulatedSink, "produce", outside)
 
@@ -435,7 +437,7 @@ LOST_THEN_VISITED = (Fault(1.5, "expire", 0, 1), *(Fault(3 + 1.5 * n, "terminate
 PLANTED = (
     Planted("position moved by what was only seen", _position_of_what_was_only_seen, "CommitAfterAcknowledgement"),
     Planted("plus one over a hole", _plus_one_over_a_hole, "NothingStuck"),
-    Planted("reply outside the transaction", _reply_outside_the_transaction, "OneOutcome", ONCE),
+    Planted("reply outside the transaction", partial(written_outside_the_transaction, topic=REPLIES), "OneOutcome", ONCE),
     Planted("outcome booked before the acknowledgement", _booked_before_the_acknowledgement, "CommitAfterAcknowledgement", TWICE),
     Planted("second call in flight", _second_call_in_flight, "OneAtATime"),
     Planted("outcome of a revoked partition with fresh metadata", _revoked_outcome_with_fresh_metadata, "OneOutcome", ONCE),

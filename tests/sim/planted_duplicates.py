@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from dispatcher.worker.letters import Recall
 from dispatcher.worker.parked_log import Steps
 from tests.sim.cluster import JOURNAL
 from tests.sim.plan import Fault
-from tests.sim.planted import Planted
+from tests.sim.planted import Planted, written_outside_the_transaction
 from tests.sim.worker import SimulatedSink
 
 Found = Known | Coming | Conflict | None
@@ -54,19 +55,6 @@ def _whatever_it_asks_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "find", by_name)
 
 
-def _journal_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
-    produce = Sink.produce
-
-    def outside(self: SimulatedSink, messages: list[Message]) -> None:
-        for message in messages:
-            if message.topic == JOURNAL:
-                log = self._cluster.logs[message.topic, message.partition]
-                self._cluster.published(log, log.append(message), message)
-        produce(self, [message for message in messages if message.topic != JOURNAL])
-
-    patch.setattr(SimulatedSink, "produce", outside)
-
-
 def _reply_without_the_journal(patch: pytest.MonkeyPatch) -> None:
     produce = Sink.produce
 
@@ -93,7 +81,7 @@ DUPLICATES = (
     Planted("duplicate of what is not published called", _not_known_before_it_is_published, "Duplicates"),
     Planted("journal forgotten at takeover", _forgotten_at_takeover, "Duplicates", (), DEATHS),
     Planted("duplicate whatever it asks for", _whatever_it_asks_for, "Duplicates"),
-    Planted("journal outside the transaction", _journal_outside_the_transaction, "Duplicates", ONCE, DEATHS),
+    Planted("journal outside the transaction", partial(written_outside_the_transaction, topic=JOURNAL), "Duplicates", ONCE, DEATHS),
     Planted("reply without the journal", _reply_without_the_journal, "Duplicates"),
     Planted("the next best reply recalled", _next_best_reply, "Duplicates"),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from dispatcher.core.outcome import Owner
 from dispatcher.core.record import Record
 from tests.specimens import record, value
 from tests.worker.engine_stage import Stage, keyed
@@ -29,6 +30,16 @@ def answers(of: Stage) -> list[tuple[int, str, bool]]:
     return told
 
 
+async def called(stage: Stage, *records: Record, **played: bool) -> Owner:
+    """A partition comes with these, what can be called is, and is answered; `played`: what of it goes on then."""
+    owner = stage.assign()
+    stage.engine.delivered({owner: [*records]}, {})
+    await stage.play()
+    stage.answer_all()
+    await stage.play(**played)
+    return owner
+
+
 async def test_one_call_and_two_answers() -> None:
     """The second has its turn when the first one's reply is published, and no slot is taken for it."""
     stage = Stage(keyed())
@@ -48,11 +59,7 @@ async def test_one_call_and_two_answers() -> None:
 async def test_the_next_owner_remembers() -> None:
     """What its predecessor's journal says is read before the first call."""
     stage = Stage(keyed())
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1)]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play()
+    owner = await called(stage, sent(1))
     stage.engine.abandon([owner])
     successor = stage.assign(epoch=8, position=2)
     stage.engine.delivered({successor: [sent(2), sent(3, path="/other")]}, {})
@@ -66,11 +73,7 @@ async def test_the_next_owner_remembers() -> None:
 async def test_what_was_never_published_is_not_remembered() -> None:
     """Its call is made again by the next owner, who is the first to answer."""
     stage = Stage(keyed())
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1)]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play(publish=False)
+    owner = await called(stage, sent(1), publish=False)
     stage.engine.abandon([owner])
     stage.outcomes.get()
     while not stage.outcomes.empty():
@@ -87,11 +90,7 @@ async def test_what_was_never_published_is_not_remembered() -> None:
 async def test_an_id_is_one_request_within_a_key_only() -> None:
     """Under another key it is another request: that is not looked for."""
     stage = Stage(keyed())
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1), sent(2, key=b"doc:43")]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play()
+    await called(stage, sent(1), sent(2, key=b"doc:43"))
     assert [(1, "ok", False), (2, "ok", False)] == sorted(answers(stage))
 
 
@@ -99,11 +98,7 @@ async def test_an_id_is_one_request_within_a_key_only() -> None:
 async def test_a_request_that_comes_again_itself(publishing: str) -> None:
     """Exactly once somebody moved the position back: it is called again. At least once it was a crash, and its reply is there."""
     stage = Stage(keyed(publishing=publishing))
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1)]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play()
+    owner = await called(stage, sent(1))
     stage.engine.abandon([owner])
     successor = stage.assign(epoch=8, position=1)
     stage.engine.delivered({successor: [sent(1)]}, {})
@@ -118,11 +113,7 @@ async def test_a_request_that_comes_again_itself(publishing: str) -> None:
 async def test_in_a_strict_partition_the_next_request_waits_behind_it() -> None:
     """One lane for all keys: while a recorded reply is read, nothing overtakes."""
     stage = Stage(keyed(ordering="partition"))
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1), sent(2), sent(3, "r-2", b"doc:43")]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play(restore=False)
+    await called(stage, sent(1), sent(2), sent(3, "r-2", b"doc:43"), restore=False)
     assert [1] == stage.callee.started
     await stage.play()
     assert [1, 3] == stage.callee.started
@@ -132,11 +123,7 @@ async def test_in_a_strict_partition_the_next_request_waits_behind_it() -> None:
 async def test_a_recorded_reply_comes_too_late() -> None:
     """The assignment is over when it was read: nothing happens."""
     stage = Stage(keyed())
-    owner = stage.assign()
-    stage.engine.delivered({owner: [sent(1), sent(2)]}, {})
-    await stage.play()
-    stage.answer_all()
-    await stage.play(restore=False)
+    owner = await called(stage, sent(1), sent(2), restore=False)
     stage.engine.abandon([owner])
     await stage.play()
     assert [(1, "ok", False)] == answers(stage)
