@@ -141,6 +141,10 @@ class TopicSettings(Section):
         return f"{self.prefix}.journal"
 
     @property
+    def state(self) -> str:
+        return f"{self.prefix}.state"
+
+    @property
     def control(self) -> str:
         return f"{self.prefix}.control"
 

@@ -10,10 +10,12 @@ import orjson
 from dispatcher.core.call import Answered, HeaderPairs
 from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
+from dispatcher.core.lane import Lane
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
+from dispatcher.core.steps import Intend, Step, Tell
 from dispatcher.settings import Settings
 
 TOPIC_ID = "pX3kQ9aZSb2v0m7c1d4e5f"
@@ -75,6 +77,13 @@ def refusal(of: Record, by: Decoder | None = None) -> tuple[Envelope, Refusal]:
 def answer(status: int = 200, body: bytes = b"{}", headers: HeaderPairs = (("content-type", "application/json"),)) -> Answered:
     """A whole answer of a callee."""
     return Answered(status, headers, body)
+
+
+def noted(of: Lane, instant: Instant, *, may_call: bool = True) -> Step:
+    """The next step of a lane of which whatever is to be noted stands in the state topic at once."""
+    while isinstance(step := of.next(instant, may_call=may_call), Tell | Intend):
+        assert of.noted(step.note)
+    return step
 
 
 def settled(held: Partition, outcome: Outcome, now_mono: float) -> Outcome:

@@ -46,6 +46,7 @@ def _ask(
     attempts_max: request.AttemptsMax = None,
     metadata: request.Metadata = None,
     after_failure: request.AfterFailure = None,
+    repeat: request.Repeat = None,
 ) -> None:
     """Submit one request and wait for its reply: the body on stdout, how it ended on stderr. Within --timeout (default: 2m).
 
@@ -57,7 +58,8 @@ def _ask(
     options: Options = ctx.obj
     within_s = options.timeout_s or ASK_TIMEOUT_S
     given = request.Given(
-        path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max, metadata, after_failure
+        *(path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max),
+        *(metadata, after_failure, repeat),
     )
     asked = given.request("ask")
     hear(options)

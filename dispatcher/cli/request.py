@@ -18,6 +18,7 @@ from dispatcher.errors import ConfigError
 if TYPE_CHECKING:
     from dispatcher.client import Request
     from dispatcher.client.call import AfterFailure as Wanted
+    from dispatcher.client.call import Repeat as Repeated
 
 Path = Annotated[str | None, typer.Argument(help="Path on the upstream, with one leading slash.")]
 Key = Annotated[str | None, typer.Option("-k", "--key", help="Lane key: what the call contends for, such as doc:42.")]
@@ -35,6 +36,10 @@ CallTimeout = Annotated[float | None, typer.Option("--timeout-s", help="Longest 
 AttemptsMax = Annotated[int | None, typer.Option("--attempts-max", help="Most calls.")]
 AfterFailure = Annotated[
     str | None, typer.Option("--after-failure", metavar="continue|halt_key", help="What a dead letter does to the lane.")
+]
+Repeat = Annotated[
+    str | None,
+    typer.Option("--repeat", metavar="allowed|never", help="never: no second call of what may have been done, even after a crash."),
 ]
 Metadata = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")]
 
@@ -56,6 +61,7 @@ class Given:
     attempts_max: int | None
     metadata: str | None
     after_failure: str | None
+    repeat: str | None
 
     @property
     def is_empty(self) -> bool:
@@ -71,6 +77,7 @@ class Given:
             self.credential,
             self.metadata,
             self.after_failure,
+            self.repeat,
         )
         return not self.headers and all(value is None for value in (*single, self.timeout_s, self.attempts_max))
 
@@ -99,7 +106,8 @@ class Given:
             self.timeout_s,
             self.attempts_max,
             metadata,
-            cast("Wanted", self.after_failure),  # what it may be, the model of a request says
+            cast("Wanted", self.after_failure),  # what these may be, the model of a request says
+            cast("Repeated", self.repeat),
         )
 
 

@@ -39,6 +39,7 @@ def _submit(
     attempts_max: request.AttemptsMax = None,
     metadata: request.Metadata = None,
     after_failure: request.AfterFailure = None,
+    repeat: request.Repeat = None,
     jsonl: Annotated[
         str | None,
         typer.Option(
@@ -51,7 +52,8 @@ def _submit(
     """Submit one request, or with --jsonl many, and print a receipt for each: its id and where it stands."""
     options: Options = ctx.obj
     given = request.Given(
-        path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max, metadata, after_failure
+        *(path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max),
+        *(metadata, after_failure, repeat),
     )
     if jsonl is None:
         _submit_one(options, given)
@@ -64,8 +66,10 @@ def _submit(
 def _submit_one(options: Options, given: request.Given) -> None:
     from dispatcher import client
 
-    submission = given.request("submit", ", or --jsonl FILE").submission(client.stamp(request_id=given.request_id))
-    with client.Submitter(options.settings(), timeout_s=options.timeout_s) as submitter:
+    settings = options.settings()
+    stamp = client.stamp(request_id=given.request_id, publishing=settings.worker.publishing)
+    submission = given.request("submit", ", or --jsonl FILE").submission(stamp)
+    with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
         _print(submitter.submit(submission), options)
 
 
@@ -73,8 +77,9 @@ def _submit_lines(options: Options, path: str) -> None:
     """Submit a file of requests. A bad line is named and the others still go; a broker that is lost ends it."""
     from dispatcher import client
 
-    batch = _Batch(path)
-    with client.Submitter(options.settings(), timeout_s=options.timeout_s) as submitter:
+    settings = options.settings()
+    batch = _Batch(path, settings.worker.publishing)
+    with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
         for outcome in submitter.submit_many(batch):
             if isinstance(outcome, DispatcherError):
                 batch.failed(batch.open.popleft(), outcome)
@@ -90,11 +95,12 @@ def _submit_lines(options: Options, path: str) -> None:
 class _Batch:
     """The lines of a file as submissions, in their order. `open` holds the numbers of those whose outcome is not known yet."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, publishing: str) -> None:
         self.open: deque[int] = deque()
         self.failures = 0
         self.lost = False
         self._path = path
+        self._publishing = publishing
 
     def __iter__(self) -> Iterator[Submission | None]:
         from dispatcher import client
@@ -109,7 +115,7 @@ class _Batch:
             try:
                 if line.content is None:
                     raise ConfigError(f"this is over {LINE_MAX_BYTES} bytes")
-                submission = request_of_line(line.content, client.stamp())
+                submission = request_of_line(line.content, client.stamp(publishing=self._publishing))
             except ConfigError as error:
                 self.failed(line.number, error)
                 continue

@@ -17,6 +17,7 @@ from dispatcher.core.submission import Stamp, Submission, request
 from dispatcher.errors import ConfigError
 
 AfterFailure = Literal["continue", "halt_key"]
+Repeat = Literal["allowed", "never"]
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PARTITION_MAX = 2**31 - 1
@@ -87,7 +88,8 @@ class Request:
 
     `request_id`: 1 to 200 visible ASCII characters, made when it is missing; it is the call's `Idempotency-Key`. `deadline`: from now, or
     a time with its zone. `credential`: an alias. `timeout_s` and `attempts_max`: within the upstream's own. `metadata`: any JSON, echoed.
-    `after_failure`: `halt_key` holds the lane behind a dead letter until somebody resumes or skips (`dispatcher lanes`).
+    `after_failure`: `halt_key` holds the lane behind a dead letter until somebody resumes or skips (`dispatcher lanes`). `repeat`: `never`
+    makes no second call of what may have been done, whatever happens; its reply may then be dead with the reason `outcome_unknown`.
     """
 
     call: Call
@@ -99,6 +101,7 @@ class Request:
     attempts_max: int | None = None
     metadata: Any = None
     after_failure: AfterFailure | None = None
+    repeat: Repeat | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -114,7 +117,8 @@ class Request:
         if call.body is not None:
             value |= {"body": orjson.Fragment(call.body)} if call.is_json else {"body_base64": base64.b64encode(call.body).decode("ascii")}
         optional = {"deadline": self._deadline(stamp), "credential": self.credential, "timeout_s": self.timeout_s}
-        optional |= {"attempts_max": self.attempts_max, "after_failure": self.after_failure, "metadata": self.metadata}
+        optional |= {"attempts_max": self.attempts_max, "repeat": self.repeat, "after_failure": self.after_failure}
+        optional["metadata"] = self.metadata
         value |= {name: given for name, given in optional.items() if given is not None}
         made = request(self.key, _dumped(value, "the request"), stamp)
         return replace(made, headers=(*made.headers, *reply_to))

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 from dispatcher.adapters import config as configuration
 from dispatcher.client import search
 from dispatcher.client.asking import Asking, unknown
-from dispatcher.client.call import AfterFailure, Call, Request, reply_to
+from dispatcher.client.call import AfterFailure, Call, Repeat, Request, reply_to
 from dispatcher.client.cancelling import Cancelling
 from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
@@ -116,13 +116,15 @@ class Dispatcher:
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
+        repeat: Repeat | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`.
 
         Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitting the same again
         under the id that it carries is safe: within the workers' dedup window (an hour) it is executed once, and both are answered.
         """
-        submission = self._written(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure))
+        request = Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat)
+        submission = self._written(request)
         _ = self._connection.listener
         partitions = await self._connection.count(self._settings.topics.requests)
         if self._connection.reply_partition is not None:
@@ -167,6 +169,7 @@ class Dispatcher:
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
+        repeat: Repeat | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
@@ -174,8 +177,9 @@ class Dispatcher:
         `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once sent,
         its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
-        work = self._ask(Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure), timeout)
-        del call, metadata  # a thousand open asks keep a thousand ids, not a thousand bodies
+        request = Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat)
+        work = self._ask(request, timeout)
+        del call, metadata, request  # a thousand open asks keep a thousand ids, not a thousand bodies
         return await work
 
     async def wait(self, receipt: Receipt | str, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - as in `ask`
@@ -256,7 +260,7 @@ class Dispatcher:
         return self._feed(Feed(partial(search.dead_letters, self._settings, query), DeadLetter.of))
 
     def _written(self, request: Request) -> Submission:
-        return request.submission(stamp(request_id=request.request_id), self._reply_to)
+        return request.submission(stamp(request_id=request.request_id, publishing=self._settings.worker.publishing), self._reply_to)
 
     async def _ask(self, request: Request, timeout: float) -> Reply:  # noqa: ASYNC109 - as in `ask`
         submission = self._written(request)

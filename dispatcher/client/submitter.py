@@ -51,10 +51,10 @@ _REFUSED = frozenset(
 )
 
 
-def stamp(source: str = "dispatcher/client", request_id: str | None = None) -> Stamp:
-    """Make the marks of a new request: now, and a new id unless one is given."""
+def stamp(source: str = "dispatcher/client", request_id: str | None = None, publishing: str = "exactly_once") -> Stamp:
+    """Make the marks of a new request: now, and a new id unless one is given. `publishing`: as the workers do, if that is known."""
     now_ms = time.time_ns() // 1_000_000
-    return Stamp(request_id or time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), source, _rfc3339(now_ms))
+    return Stamp(request_id or time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), source, _rfc3339(now_ms), publishing)
 
 
 @dataclass(slots=True)

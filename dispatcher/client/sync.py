@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dispatcher.client.call import AfterFailure, Call, Request
+from dispatcher.client.call import AfterFailure, Call, Repeat, Request
 from dispatcher.client.dispatcher import ACK_TIMEOUT_S, ASK_TIMEOUT_S, ASKS_MAX, CANCEL_TIMEOUT_S, Dispatcher
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -99,6 +99,7 @@ class SyncDispatcher:
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
+        repeat: Repeat | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`."""
         return self._run(
@@ -112,6 +113,7 @@ class SyncDispatcher:
                 attempts_max=attempts_max,
                 metadata=metadata,
                 after_failure=after_failure,
+                repeat=repeat,
             )
         )
 
@@ -143,6 +145,7 @@ class SyncDispatcher:
         attempts_max: int | None = None,
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
+        repeat: Repeat | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds."""
         return self._run(
@@ -157,6 +160,7 @@ class SyncDispatcher:
                 attempts_max=attempts_max,
                 metadata=metadata,
                 after_failure=after_failure,
+                repeat=repeat,
             )
         )
 

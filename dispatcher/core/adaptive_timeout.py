@@ -1,7 +1,8 @@
 """How long a call may take, by how long calls like it have taken. Pure: facts of calls in, times out.
 
 Only the first call of a request is cut to that, and only where the request does not say itself how long its calls may take. One that was
-cut off too early is called once more, with all the time that its upstream allows: no request is lost that would have ended in that.
+cut off too early is called once more, with all the time that its upstream allows: no request is lost that would have ended in that. One
+that must not be called twice has all the time at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class AdaptiveTimeouts:
     def fitted(self, start: Start) -> Start:
         """The same call; with less time, where calls like it are known to need less."""
         request = start.request
-        if request.series is None or not start.first or request.has_own_timeout:
+        if request.series is None or not start.first or request.has_own_timeout or not request.repeats:
             return start
         expected_s = self._latencies.quantile_s(request.series)
         if expected_s is None:

@@ -97,7 +97,26 @@ class Endings:
         fault = Fault(refusal.reason.value, refusal.message)
         reply = Reply(record, envelope, Status.DEAD, calls, instant.rfc3339(), self.source, reason=refusal.reason, fault=fault)
         letter = self._letter(record, refusal.reason, refusal.message, "decode", kind or refusal.reason.value)
-        return Outcome(self.owner, record, reply, letter)
+        return Outcome(self.owner, record, reply, replace(letter, attempts=calls))
+
+    def unknown(self, record: Record, decoded: Request | tuple[Envelope, Refusal, str], calls: int, instant: Instant) -> Outcome | None:
+        """The end of a request of which a call may have been made by an owner that said nothing more; None where it may be made again.
+
+        One that cannot be decoded any more may have been one that must not: its sender gets to know what is known of it.
+        """
+        message = "a worker ended while a call may have been made: it may have been done, and must not be done twice"
+        if not isinstance(decoded, Request):
+            refusal = Refusal(Reason.OUTCOME_UNKNOWN, f"{message}; and now: {decoded[1].message}")
+            return self.refused(record, decoded[0], refusal, "crashed", instant, calls)
+        if decoded.repeats:
+            return None
+        reason, fault = Reason.OUTCOME_UNKNOWN, Fault("crashed", message)
+        outcome = self._early(decoded, Status.DEAD, fault, calls, instant)
+        letter = self._letter(record, reason, message, "call", fault.kind)
+        letter = replace(letter, attempts=calls, upstream=decoded.call.upstream)
+        assert outcome.reply is not None
+        outcome = replace(outcome, reply=replace(outcome.reply, reason=reason), letter=letter)
+        return self._halting(outcome, decoded, instant) if decoded.halts_key else outcome
 
     def early(self, request: Request, early: Early, calls: int, instant: Instant) -> Outcome:
         """The end of a request before it was done, after that many calls.

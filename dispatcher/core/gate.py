@@ -154,6 +154,11 @@ class Gate(Generic[_W]):
         self._note(upstream, way.breaker, state)
         return taken
 
+    def holds(self, taken: Pass) -> bool:
+        """Whether a call that is not made yet may be made with this: the breaker is as it was when it was taken."""
+        breaker = self._ways[taken.upstream].breaker
+        return breaker is None or breaker.generation == taken.generation
+
     def end(self, taken: Pass, finding: Finding | None, now: float) -> bool:
         """A call has ended, None: it was cut off, and nothing is known. Whether its failure is one of the breaker's outage.
 

@@ -5,35 +5,43 @@ parked requests again.
 
 A closed lane lets the call in hand end and settles it, but starts no retry: what waits is the next owner's.
 
+How a request was tried is noted in the state topic (`Noting`), and the next attempt waits until that stands there: after a crash it is
+tried no more often than it may be. A request that must not be called twice has its intent there before each call.
+
 What waits long can be parked: its records leave memory and log for the parked topic, and the lane keeps their places (`LaneQueue`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 
 from dispatcher.core.behind_others import BehindOthers
 from dispatcher.core.call import CallResult
 from dispatcher.core.ending import Cancelled, Early, Endings, Expired
-from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.fencing import fenced
 from dispatcher.core.finding import find as finding_of
 from dispatcher.core.gate import Gate
 from dispatcher.core.instant import Instant
-from dispatcher.core.journal import Asked, Coming, Conflict, Find, Known
+from dispatcher.core.intake import Intake
+from dispatcher.core.journal import Find
 from dispatcher.core.lane_queue import LaneQueue, Waiting
+from dispatcher.core.noting import Noting
 from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.parking import Moved, Parking
 from dispatcher.core.passage import Passage
+from dispatcher.core.patience import patience
+from dispatcher.core.recalling import Recalling
 from dispatcher.core.record import Record
 from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder, Request
-from dispatcher.core.status import Reason
-from dispatcher.core.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Recall, Settle, Start, Step, Wait
-from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Tries, judge
+from dispatcher.core.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Intend, Settle, Start, Step, Tell, Wait
+from dispatcher.core.tried import Note, Tried
+from dispatcher.core.verdict import Dead, Retry, Settled, Tries, judge
 
+# Why a lane stands whose call may begin when what is noted of its request is committed.
+UNPUBLISHED = "unpublished"
 # Asked for before every call: why calls of this key may not start now; empty where they may.
 WhyHeld = Callable[[bytes | None], str]
 
@@ -44,20 +52,19 @@ class _Head:
 
     request: Request
     waiting: Waiting
-    is_new: bool  # not known yet to be no duplicate
-    recalls: Known | None = None  # its recorded reply is on its way
 
 
 class Lane:
     """Owned by one Partition, moved only by the engine. `owner` is the assignment it lives under.
 
     `key` is the lane's, None where the lane is the whole partition. `why_held` says why calls of a key may not start now, `find` whether a
-    request is a duplicate, and of what (`Journal.find`), `gate` whether the callee takes a call: it is asked last.
+    request is a duplicate, and of what (`Journal.find`), `gate` whether the callee takes a call: it is asked last. `tried` is the
+    partition's: what earlier owners have noted, by offset.
     """
 
     __slots__ = (
-        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_find", "_head", "_overflow"),
-        *("_passage", "_queue", "_settled", "_why_held", "awaits_reply", "key", "last_s", "owner"),
+        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_intake"),
+        *("_noting", "_overflow", "_passage", "_queue", "_recalling", "_settled", "_why_held", "key", "last_s", "owner"),
     )
 
     def __init__(
@@ -68,19 +75,22 @@ class Lane:
         why_held: WhyHeld = lambda _: "",
         find: Find = lambda *_: None,
         gate: Gate[Lane] | None = None,
+        tried: MutableMapping[int, Tried] | None = None,
     ) -> None:
         self.owner = owner
         self.key = key
-        self.awaits_reply = False  # stands until the reply to its head's original is published
-        self._find = find
         self.last_s = 0.0  # how long the last call took
         self._decoder = decoder
         self._endings = Endings(owner, decoder)
+        self._recalling = Recalling(self._endings, find)
         self._why_held = why_held
         self._passage = Passage(self, gate)
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
-        self._parking = Parking(owner, decoder, self._queue)
+        tried = {} if tried is None else tried
+        self._intake = Intake(self._endings, decoder, tried)
+        self._parking = Parking(owner, decoder, self._queue, tried)
+        self._noting = Noting(owner.partition, decoder)
         self._early: dict[int, Early] = {}  # offsets of what is to end, and is in a call or on its way back; and why
         self._head: _Head | None = None
         self._settled: Outcome | None = None
@@ -107,6 +117,16 @@ class Lane:
     def is_calling(self) -> bool:
         """Whether the one call is in flight."""
         return self._calling
+
+    @property
+    def awaits_reply(self) -> bool:
+        """Whether it stands until the reply to its head's original is published."""
+        return self._recalling.awaits_reply
+
+    @property
+    def is_intending(self) -> bool:
+        """Whether a call is about to begin that must not be made twice: its intent is on its way, or stands there."""
+        return self._noting.intent and not self._calling
 
     @property
     def first(self) -> Record | None:
@@ -152,7 +172,9 @@ class Lane:
         until, why = queue.due if self._head is None and not queue.front and queue.parked else 0.0, "parked"
         if self._head is not None:
             until, why = self._head.waiting.not_before, self._head.waiting.why
-        return (why, until) if until > instant.mono else ("", None)
+        if until > instant.mono:
+            return why, until
+        return (UNPUBLISHED if self._noting.coming is not None else "", None)
 
     def queue_of(self, key: bytes | None) -> int:
         """How many requests of a key wait here: those of this lane, in memory or parked; in a strict one those of that key in memory."""
@@ -197,7 +219,7 @@ class Lane:
             waiting = Waiting(one.record, instant.mono, places.get(offset, -1), one.tries_at(instant), one.until_at(instant), one.why)
             waiting.started = one.started_at(instant)
             if (early := self._early.get(offset)) is not None:
-                outcomes.append(self._end(waiting, early, instant))
+                outcomes.append(self._intake.end(waiting, early, instant))
             else:
                 self._queue.front.append(waiting)
         for offset in answered:
@@ -221,7 +243,7 @@ class Lane:
         self._parking.places.clear()
         if self._behind_others is not None:
             self._behind_others.clear()
-        if not self._calling and self._settled is None:
+        if not self._calling and self._settled is None and not self._noting.intent:
             self._head = None
         called = None if self._head is None else self._head.waiting.record.offset
         self._early = {offset: early for offset, early in self._early.items() if offset == called}
@@ -231,24 +253,50 @@ class Lane:
         if self._settled is not None:
             return self._settle(self._settled, instant)
         if self._overflow:
-            return Settle(self._overflown(self._overflow.pop(0), instant))
+            return Settle(self._intake.overflown(self._overflow.pop(0), instant))
         if self._calling:
             return BUSY
+        if self._noting.due is not None:
+            return Tell(self._noting.take())
         if self._closed:
-            return CLOSED
+            head, self._head = self._head, None
+            return CLOSED if head is None else self._withdrawn(head, instant) or CLOSED
         if self._head is None and (step := self._next_head(instant, may_call=may_call)) is not None:
             return step
-        head = self._head
-        assert head is not None
+        assert self._head is not None
+        return self._next_of(self._head, instant, may_call=may_call)
+
+    def _next_of(self, head: _Head, instant: Instant, *, may_call: bool) -> Step:
+        """What is to be done for the request whose turn it is, which is in no call."""
         if head.request.deadline is not None and head.request.deadline <= instant.wall:
             return self._settle(self._endings.early(head.request, Expired(), head.waiting.tries.calls, instant), instant)
         if why := self._why_held(head.request.record.key):
-            return Held(why)
-        if head.is_new and (step := self._recall(head, instant, may_call=may_call)) is not None:
-            return step
-        wait = Wait(head.waiting.not_before, head.waiting.why) if head.waiting.not_before > instant.mono else None
-        step = wait or self._passage.ask(head.request.call, instant.mono)
-        return step or (self._start(head, instant) if may_call else READY)
+            return self._withdrawn(head, instant) or Held(why)
+        if (step := self._recalling.ask(head.request, instant, may_call=may_call)) is not None:
+            return self._settle(step, instant) if isinstance(step, Outcome) else step
+        if head.waiting.not_before > instant.mono:
+            return Wait(head.waiting.not_before, head.waiting.why)
+        if self._noting.coming is not None:
+            return BUSY  # `noted` comes with its acknowledgement
+        if (gated := self._passage.ask(head.request.call, instant.mono)) is not None:
+            return self._withdrawn(head, instant) or gated
+        if not may_call:
+            return self._withdrawn(head, instant) or READY
+        self._passage.begin(head.request.call, instant.mono)
+        if head.request.repeats or self._noting.intent:
+            return self._start(head, instant)
+        return Intend(self._noting.intend(head.waiting, instant), head.request.call.upstream)
+
+    def noted(self, note: Note) -> bool:
+        """This stands in the state topic; whether the lane has waited for it."""
+        return self._noting.acknowledge(note)
+
+    def _withdrawn(self, head: _Head, instant: Instant) -> Tell | None:
+        """Where a call was intended that may not start now: that it is not made."""
+        if not self._noting.withdraw(head.waiting, instant):
+            return None
+        self._passage.cut_off(instant.mono)
+        return Tell(self._noting.take())
 
     def answered(self, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
         """The call in flight ended with `result`; returns the verdict, which the lane has already taken in."""
@@ -259,11 +307,12 @@ class Lane:
         self.last_s = instant.mono - self._began
         waiting, finding = head.waiting, finding_of(result, instant.wall)
         is_spared = self._passage.answered(head.request, result, finding, instant)
-        patience, tries = self._patience(head.request, instant), waiting.tries
-        verdict = judge(result, tries, patience, instant, chance, finding=finding, is_spared=is_spared)
+        its, tries = patience(head.request, self._decoder.settings, instant), waiting.tries
+        verdict = judge(result, tries, its, instant, chance, finding=finding, is_spared=is_spared)
         early = self._early.pop(waiting.record.offset, None)
         if isinstance(verdict, Retry):
             waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why
+            self._noting.attempted(waiting, instant)
             if early is not None:
                 self._settled = self._endings.early(head.request, early, waiting.tries.calls, instant)
             elif self._closed:
@@ -288,17 +337,11 @@ class Lane:
     def recalled(self, offset: int, recorded: Recorded | None, instant: Instant) -> None:
         """What is recorded for the original of the duplicate at `offset`; None where that is not there any more."""
         head = self._head
-        if head is None or head.recalls is None or head.waiting.record.offset != offset:
-            return
-        known, head.recalls = head.recalls, None
-        if recorded is None and known.offset == offset:
-            # Its own end of an earlier time, of which nobody has heard.
-            head.is_new = False
-        else:
-            self._settled = self._endings.again(head.request, known, recorded, instant)
+        if head is not None and head.waiting.record.offset == offset and self._settled is None:
+            self._settled = self._recalling.recalled(head.request, recorded, instant)
 
     def abandoned(self, now: float) -> str | None:
-        """The call in flight was cancelled with its assignment, and has ended: nothing is known of it. Returns its upstream."""
+        """The call in flight was cancelled with its assignment, and has ended; or it was about to begin. Returns its upstream."""
         return self._passage.cut_off(now)
 
     def holds(self, offset: int) -> bool:
@@ -320,10 +363,11 @@ class Lane:
             if self._settled is not None:
                 return None
             self._head = None
+            self._forget(instant)
             return self._endings.early(head.request, early, head.waiting.tries.calls, instant)
         if (waiting := self._queue.remove(offset)) is not None:
             self._unqueue(waiting.record)
-            return self._end(waiting, early, instant)
+            return self._intake.end(waiting, early, instant)
         if not self.holds(offset):
             return None
         self._early[offset] = early
@@ -335,14 +379,12 @@ class Lane:
             self._early[offset] = early
         return CUT_OFF if isinstance(early, Cancelled) and not isinstance(known, Cancelled) else None
 
-    # --- it makes room --------------------------------------------------------------------------------------------------------------
-
     def is_waiting_long(self, instant: Instant, long_s: float) -> bool:
         """Whether nothing of it can start for `long_s` seconds to come."""
-        if self._calling or self._settled is not None or self._queue.awaited:
+        if self._calling or self._noting.intent or self._settled is not None or self._queue.awaited:
             return False
         why, until = self.why(instant)
-        return bool(why) and (until is None or until - instant.mono >= long_s)
+        return why not in {"", UNPUBLISHED} and (until is None or until - instant.mono >= long_s)
 
     def queue_s(self, now: float) -> float:
         """How long what is queued in memory will take, going by the call in hand and the last one, seconds."""
@@ -359,11 +401,13 @@ class Lane:
         if self._closed or queue.awaited or self._settled is not None:
             return moved
         queue.refill(instant)
-        tried = self._head.waiting if self._head is not None and not self._calling and keep == 0 else None
+        may_go = not self._calling and not self._noting.intent and keep == 0
+        tried = self._head.waiting if self._head is not None and may_go else None
         if tried is not None:
             self._passage.put_off(tried, instant.mono)
         if self._parking.move_front(tried, keep, size_max, instant, moved) and tried is not None:
             self._head = None
+            self._noting.forget()
         self._parking.move_back(size_max, instant, moved)
         return moved
 
@@ -380,8 +424,6 @@ class Lane:
             self._queue.awaited = (entry,)
         return Fetch((entry,))
 
-    # --- its head -------------------------------------------------------------------------------------------------------------------
-
     def _next_head(self, instant: Instant, *, may_call: bool) -> Step | None:
         """Make the next record the head; what is to be done instead, where that cannot be or where it ended at once."""
         queue = self._queue
@@ -391,7 +433,8 @@ class Lane:
             queue.refill(instant)
             if not queue.front:
                 return self._next_parked(instant, may_call=may_call) if queue.parked else IDLE
-        if why := self._why_held(queue.front[0].record.key):
+        first = queue.front[0].record
+        if (why := self._why_held(first.key)) and not self._intake.is_begun(first.offset):
             return Held(why)
         refused = self._take(queue.front.pop(0), instant)
         return None if refused is None else self._settle(refused, instant)
@@ -410,60 +453,18 @@ class Lane:
         return Fetch(self._parking.take_first())
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
-        record = waiting.record
-        self._unqueue(record)
-        decoded = self._decoded(record)
-        if isinstance(decoded, Request):
-            # One that was called before, by an earlier owner, is in the middle of its own execution.
-            is_new = bool(decoded.fingerprint) and waiting.tries.calls == 0
-            self._head = _Head(decoded, waiting, is_new)
-            return None
-        return self._endings.refused(record, *decoded, instant, calls=waiting.tries.calls)
+        self._unqueue(waiting.record)
+        taken = self._intake.take(waiting, instant)
+        if isinstance(taken, Outcome):
+            return taken
+        self._head = _Head(taken, waiting)
+        self._recalling.begin(taken, waiting)
+        return None
 
-    def _recall(self, head: _Head, instant: Instant, *, may_call: bool) -> Step | None:
-        """What is to be done instead of a call, where another request had the id of this one; None where it is to be called."""
-        if head.recalls is not None:
-            return BUSY
-        request, record = head.request, head.waiting.record
-        self.awaits_reply = False
-        asked = Asked(request.envelope.request_id, record.key or b"", record.offset, request.fingerprint, request.envelope.redrive_id)
-        match self._find(asked, instant.wall):
-            case None:
-                head.is_new = False
-                return None
-            case Coming():
-                self.awaits_reply = True
-                return BUSY
-            case Conflict():
-                return self._settle(self._endings.conflict(request, instant), instant)
-            case Known() as known if may_call:
-                head.recalls = known
-                return Recall(request, known)
-            case Known():
-                return READY
-
-    def _decoded(self, record: Record) -> Request | tuple[Envelope, Refusal, str]:
-        """The request; or the envelope, why it is refused, and the class of an error of ours."""
-        try:
-            decoded = self._decoder.decode(record)
-        except Exception as error:  # noqa: BLE001 - a bug of ours, met on one record, must not end worker after worker
-            return (*self._decoder.unreadable(record), type(error).__name__)
-        return decoded if isinstance(decoded, Request) else (*decoded, "")
-
-    def _end(self, waiting: Waiting, early: Early, instant: Instant) -> Outcome:
-        """The end of a request before its turn; one that could not have been executed ends as it would have."""
-        decoded, calls = self._decoded(waiting.record), waiting.tries.calls
-        if isinstance(decoded, Request):
-            return self._endings.early(decoded, early, calls, instant)
-        return self._endings.refused(waiting.record, *decoded, instant, calls=calls)
-
-    def _overflown(self, record: Record, instant: Instant) -> Outcome:
-        decoded = self._decoded(record)
-        if not isinstance(decoded, Request):
-            return self._endings.refused(record, *decoded, instant)
-        most = self._decoder.settings.worker.halted_max_records
-        refusal = Refusal(Reason.HALTED_KEY, f"its key is halted after a failure, and {most} requests wait behind that already")
-        return self._endings.refused(record, decoded.envelope, refusal, "", instant)
+    def _forget(self, instant: Instant) -> None:
+        """The request whose turn it was has ended: what was said of it, and a call of it that was about to begin."""
+        self._noting.forget()
+        self._passage.cut_off(instant.mono)
 
     def _unqueue(self, record: Record) -> None:
         if self._behind_others is not None:
@@ -473,7 +474,6 @@ class Lane:
         self._calling = True
         self._began = instant.mono
         waiting = head.waiting
-        self._passage.begin(head.request.call, instant.mono)
         tries = waiting.tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
         first = waiting.started is None
         if waiting.started is None:
@@ -488,12 +488,7 @@ class Lane:
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         self._settled = self._head = None
+        self._forget(instant)
         if self._behind_others is not None:
             self._behind_others.ended(outcome.record.key if outcome.record else None, instant.mono)
         return Settle(outcome)
-
-    def _patience(self, request: Request, instant: Instant) -> Patience:
-        upstream = self._decoder.settings.upstreams[request.call.upstream]
-        wait_max_s = self._decoder.settings.worker.wait_max_s
-        until = None if request.deadline is None else instant.mono + request.deadline - instant.wall
-        return Patience(request.attempts_max, upstream.backoff_base_s, upstream.backoff_max_s, wait_max_s, until)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, takewhile
@@ -11,6 +11,7 @@ from itertools import chain, takewhile
 from dispatcher.core.instant import Instant
 from dispatcher.core.parked import Entry, until_at
 from dispatcher.core.record import Record
+from dispatcher.core.tried import Tried
 from dispatcher.core.verdict import Tries
 
 
@@ -25,6 +26,18 @@ class Waiting:
     not_before: float = 0.0
     why: str = ""
     started: float | None = None  # first call, monotonic
+
+    def recall(self, known: MutableMapping[int, Tried], instant: Instant) -> bool:
+        """Take in what an earlier owner has noted of its tries, if that is among what is `known`, for good.
+
+        Returns whether a call may have been made of which nothing more is known.
+        """
+        tried = known.pop(self.record.offset, None)
+        if tried is None:
+            return False
+        self.tries, self.not_before, self.why = tried.tries_at(instant), tried.until_at(instant), tried.why
+        self.started = tried.started_at(instant)
+        return tried.begun
 
 
 class LaneQueue:

@@ -12,6 +12,7 @@ from dispatcher.core.finished import Finished
 from dispatcher.core.record import Message, Record
 from dispatcher.core.reply import Fault, Reply
 from dispatcher.core.status import Reason, Status
+from dispatcher.core.tried import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class Owner:
 class Outcome:
     """Made by a lane, given `position` and what follows it by the partition, published by the publisher.
 
-    Without a reply it moves its record to the parked topic (`parks`), or only the position. `extra` is published with it: the parked
-    request or its tombstone, the record that halts its key. `finished` is what the journal is to know of it, if it is to know.
+    Without a reply it moves its record to the parked topic (`parks`), notes how a request was tried (`note`), or only moves the position.
+    `extra` is published with it: the parked request or its tombstone, the record that halts its key, the note or its tombstone.
+    `finished` is what the journal is to know of it, if it is to know.
     """
 
     owner: Owner
@@ -43,6 +45,7 @@ class Outcome:
     halt: Command | None = None
     extra_bytes: int = 0
     finished: Finished | None = None
+    note: Note | None = None
 
     @property
     def size_bytes(self) -> int:

@@ -9,7 +9,6 @@ The last record of a key counts, and a tombstone ends it. Times in it are wall c
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +18,7 @@ import orjson
 from dispatcher.core.deadlines import deadline_of
 from dispatcher.core.instant import Instant
 from dispatcher.core.record import Message, Record
+from dispatcher.core.tried import is_count, is_time, mono_of, wall_of
 from dispatcher.core.verdict import Tries
 
 KEY_HEADER = "dispatcher-parked-key"
@@ -30,7 +30,6 @@ OVERHEAD_MAX_BYTES = 1024
 _VERSION = 1
 _WHY = re.compile(r"[a-z_]{1,32}")
 _KEY = re.compile(r"([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
-_COUNT_MAX = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +90,11 @@ class Parked:
 
     def tries_at(self, instant: Instant) -> Tries:
         """What has happened so far, on the monotonic clock that `instant` reads."""
-        return replace(self.tries, hinted_since=_mono(self.hinted_wall, instant))
+        return replace(self.tries, hinted_since=mono_of(self.hinted_wall, instant))
 
     def started_at(self, instant: Instant) -> float | None:
         """When the first call began, on that clock; None where there was none."""
-        return _mono(self.started_wall, instant)
+        return mono_of(self.started_wall, instant)
 
     def until_at(self, instant: Instant) -> float:
         """When it is due, on that clock; 0 for at once."""
@@ -114,7 +113,7 @@ def parked(record: Record, tries: Tries, until: float, why: str, instant: Instan
     """The request as it travels. `tries`, `until` (0: due at once) and `started` are of the monotonic clock that `instant` reads."""
     due = 0.0 if until == 0 else instant.wall + until - instant.mono
     plain = replace(tries, hinted_since=None)
-    return Parked(record, plain, due, why, _wall(tries.hinted_since, instant), _wall(started, instant))
+    return Parked(record, plain, due, why, wall_of(tries.hinted_since, instant), wall_of(started, instant))
 
 
 def until_at(due: float, instant: Instant) -> float:
@@ -180,30 +179,13 @@ def _facts(raw: bytes | None) -> dict[str, Any] | None:
     if not isinstance(facts, dict) or facts.get("v") != _VERSION:
         return None
     right = (
-        _is_count(facts.get("calls"))
-        and _is_count(facts.get("failures"))
-        and _is_time(facts.get("due"))
-        and all(facts.get(name) is None or _is_time(facts[name]) for name in ("hinted", "started"))
+        is_count(facts.get("calls"))
+        and is_count(facts.get("failures"))
+        and is_time(facts.get("due"))
+        and all(facts.get(name) is None or is_time(facts[name]) for name in ("hinted", "started"))
         and (facts.get("ts") is None or type(facts["ts"]) is int)
         and all(type(facts.get(name)) is bool for name in ("has_value", "has_headers"))
         and isinstance(facts.get("why"), str)
         and _WHY.fullmatch(facts["why"]) is not None
     )
     return {"hinted": None, "started": None, "ts": None} | facts if right else None
-
-
-def _is_count(value: Any) -> bool:  # noqa: ANN401 - whatever stands in the JSON
-    return type(value) is int and 0 <= value < _COUNT_MAX
-
-
-def _is_time(value: Any) -> bool:  # noqa: ANN401 - as above
-    return type(value) in {int, float} and math.isfinite(value)
-
-
-def _wall(mono: float | None, instant: Instant) -> float | None:
-    return None if mono is None else instant.wall - (instant.mono - mono)
-
-
-def _mono(wall: float | None, instant: Instant) -> float | None:
-    """The monotonic time of a past wall-clock time: never in the future, since two machines' clocks differ."""
-    return None if wall is None else instant.mono - max(0.0, instant.wall - wall)

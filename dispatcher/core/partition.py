@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -24,6 +24,7 @@ from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room
 from dispatcher.core.spans import NUMBER_MAX_BYTES
 from dispatcher.core.steps import Fetch
+from dispatcher.core.tried import Note, Tried, forgotten
 
 # What one range more takes in a commit at most: its own two numbers, and a distance that is split in two.
 RANGE_BYTES = 3 * NUMBER_MAX_BYTES
@@ -47,9 +48,11 @@ class Partition:
             "_held_bytes",
             "_held_records",
             "_is_fenced",
+            "_noted",
             "_number",
             "_room",
             "_tap",
+            "_tried",
             "_unpublished",
             "_unpublished_bytes",
             "_void",
@@ -89,6 +92,8 @@ class Partition:
         self.journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=self._is_fenced)
         self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
+        self._tried: dict[int, Tried] = {}  # what earlier owners have noted of requests that have not had their turn here
+        self._noted: set[int] = set()  # requests of which something stands in the state topic, or is on its way there
         self._held_records = 0
         self._held_bytes = 0
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
@@ -192,16 +197,23 @@ class Partition:
                 self._held_bytes += record.size_bytes
         return list(lanes)
 
-    def restore(self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None) -> list[Outcome]:
-        """What is parked, in order, and what has ended; from here on calls may start. Returns outcomes that end what is void.
+    def restore(
+        self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None, tried: Iterable[Tried] = ()
+    ) -> list[Outcome]:
+        """What is parked, in order, what has ended, and what is noted of tries; from here on calls may start.
+
+        Returns outcomes that end what is void.
 
         What stands in the log at or above the mark and is not settled is executed from there: its parked copy is left from a move that
         was never committed, or somebody has moved the position back. Without transactions it ends with its request, not before: a tombstone
         that comes late, of an owner that is lost, would take away what its successor has parked.
 
         A parked request joins its lane once the log has been read up to where it came from: an older one of its key may stand there still.
+
+        A note is newer than the parked request that it is about. It is void where its request has ended.
         """
-        void = []
+        entries = list(entries)
+        void = self._note_tried(tried, {entry.offset for entry in entries}, instant.mono)
         if journal is not None:
             self.journal = journal
         by_lane: dict[bytes | None, list[Entry]] = {}
@@ -221,6 +233,16 @@ class Partition:
         self.is_restored = True
         for key, of in by_lane.items():
             self._lane(key).restore(of, instant)
+        return void
+
+    def _note_tried(self, tried: Iterable[Tried], parked: Container[int], now: float) -> list[Outcome]:
+        void = []
+        for one in tried:
+            if self.progress.is_settled(one.offset) and one.offset not in parked:
+                void.append(self._hand_out(Outcome(self.owner, None, None), now, None, (self._forgotten(one.offset),)))
+            else:
+                self._tried[one.offset] = one
+                self._noted.add(one.offset)
         return void
 
     def admit(self, offset: int) -> list[Lane]:
@@ -296,7 +318,10 @@ class Partition:
         return progress.map_bytes + RANGE_BYTES <= self._room.map_bytes
 
     def _settle(self, outcome: Outcome, now: float) -> Outcome:
-        """What comes from the parked topic has left the log before: it ends there, by a tombstone, unless it is moved anew."""
+        """What comes from the parked topic has left the log before: it ends there, by a tombstone, unless it is moved anew.
+
+        What is noted of its tries ends with it, or with its move: what is parked carries them itself.
+        """
         record = outcome.record
         assert record is not None
         offset, span, ends = record.offset, None, not outcome.parks
@@ -309,7 +334,16 @@ class Partition:
             self.parked -= 1
         if not outcome.parks:
             self.deadlines.forget(offset)
-        return self._hand_out(outcome, now, span, (*outcome.extra, self._tombstone(offset)) if ends else outcome.extra)
+        extra = (*outcome.extra, self._tombstone(offset)) if ends else outcome.extra
+        if offset in self._noted:
+            self._noted.discard(offset)
+            extra = (*extra, self._forgotten(offset))
+        return self._hand_out(outcome, now, span, extra)
+
+    def note(self, note: Note, now: float) -> Outcome:
+        """An outcome that does nothing but write what is known of a request's tries; the position goes with it, so that it is fenced."""
+        (self._noted.discard if note.message.value is None else self._noted.add)(note.offset)
+        return self._hand_out(Outcome(self.owner, None, None, note=note), now, None, (note.message,))
 
     def reach_end(self, end: int, now: float) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
@@ -404,7 +438,7 @@ class Partition:
         name = key if self._by_key else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find, self._gate)
+            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find, self._gate, self._tried)
         return lane
 
     def _find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:
@@ -416,6 +450,9 @@ class Partition:
 
     def _tombstone(self, offset: int) -> Message:
         return tombstone(self._decoder.settings.topics.parked, self._decoder.topic_id, self.owner.partition, offset)
+
+    def _forgotten(self, offset: int) -> Message:
+        return forgotten(self._decoder.settings.topics.state, self._decoder.topic_id, self.owner.partition, offset)
 
     def _release(self, record: Record) -> None:
         self._held_records -= 1
@@ -440,6 +477,7 @@ class Partition:
             of.halt,
             of.extra_bytes,
             of.finished,
+            of.note,
         )
         size = outcome.size_bytes
         self._unpublished[number] = size, now

@@ -30,13 +30,18 @@ class Passage(Generic[_W]):
         self._pass: Pass | None = None  # of the call in flight
 
     def ask(self, call: Call, now: float) -> Gated | None:
-        """Where to stand in line, if this call may not begin."""
+        """Where to stand in line, if this call may not begin. One that was let through is asked for anew once its breaker has turned."""
+        if self._pass is not None:
+            if self._gate.holds(self._pass):
+                return None
+            self._hand_back(None, now)
         stop = self._gate.ask(self._who, call.upstream, call.credential, now)
         return None if stop is None else Gated(call.upstream, call.credential)
 
     def begin(self, call: Call, now: float) -> None:
-        """This call begins."""
-        self._pass = self._gate.enter(self._who, call.upstream, call.credential, now)
+        """This call begins, or its intent is on its way: from there on it is one in flight for the gate."""
+        if self._pass is None:
+            self._pass = self._gate.enter(self._who, call.upstream, call.credential, now)
 
     def answered(self, request: Request, result: CallResult, finding: Finding, instant: Instant) -> bool:
         """The call has ended so; whether its failure is an outage of its upstream's, and not one of the request's own.
@@ -47,7 +52,7 @@ class Passage(Generic[_W]):
         return self._hand_back(None if is_late and not isinstance(result, Answered) else finding, instant.mono)
 
     def cut_off(self, now: float) -> str | None:
-        """The call was cancelled, and has ended: nothing is known of it. Returns its upstream, None where no call was in flight."""
+        """The call was cancelled and has ended, or is not made: nothing is known of it. Returns its upstream, None where there was none."""
         upstream = None if self._pass is None else self._pass.upstream
         self._hand_back(None, now)
         return upstream

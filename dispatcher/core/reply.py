@@ -55,7 +55,7 @@ class ReplyBody(BaseModel):
     reason: Annotated[Reason | None, Field(description="why, where it was given up or cut")] = None
     error: ErrorBody | None = None
     http: HttpBody | None = None
-    attempts: Annotated[int, Field(ge=0, description="calls made for this execution by the worker that answered")]
+    attempts: Annotated[int, Field(ge=0, description="calls made for this execution, as far as is known")]
     metadata: Annotated[Any, Field(description="the request's, untouched")] = None
     duplicate: Annotated[
         bool, Field(description="nothing was called for it: a request of this key and id had ended so before, within the dedup window")

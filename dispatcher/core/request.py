@@ -27,7 +27,7 @@ from dispatcher.settings import Settings, UpstreamSettings
 KEY_MAX_BYTES = 1024
 # Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
 UNBUILT = frozenset({"agent", "class", "priority", "expected_version"})
-UNBUILT_VALUES = {"repeat": "never", "stream": True}
+UNBUILT_VALUES = {"stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
     {"authorization", "cookie", "host", "connection", "content-length", "expect", "idempotency-key", "keep-alive", "te", "trailer"}
@@ -79,7 +79,10 @@ class RequestBody(BaseModel):
         Field(description="RFC 3339; no call begins after it, and one in flight is cut off then"),
     ] = None
     attempts_max: Annotated[int | None, Field(ge=1, le=100, description="calls at most, at most the upstream's attempts_max")] = None
-    repeat: Annotated[Literal["allowed"], Field(description="a crash may repeat the call")] = "allowed"
+    repeat: Annotated[
+        Literal["allowed", "never"],
+        Field(description="never: no second call of what may have been done, even after a crash; only where publishing is exactly_once"),
+    ] = "allowed"
     after_failure: Annotated[
         Literal["continue", "halt_key"],
         Field(description="after a dead letter the lane goes on, or its key waits until somebody resumes or skips"),
@@ -102,6 +105,7 @@ class Request:
     series: Series | None = None  # the calls whose time its own is fitted to; None where its upstream does not do that
     has_own_timeout: bool = False  # it says itself how long its calls may take
     fingerprint: bytes = b""  # of what makes it; empty where nothing can be its duplicate
+    repeats: bool = True  # whether what may have been done may be done again
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Decoder:
                 return envelope, part
         assert not isinstance(credential, Refusal)
         assert not isinstance(payload, Refusal)
-        refusal = _forbidden(body, upstream) or _over_limits(body, upstream)
+        refusal = _forbidden(body, upstream) or _over_limits(body, upstream) or self._unkept(body)
         if refusal:
             return envelope, refusal
         call = Call(
@@ -147,11 +151,18 @@ class Decoder:
         )
         attempts_max = body.attempts_max or upstream.attempts_max
         deadline = None if body.deadline is None else rfc3339_s(body.deadline)
-        halts, is_timed = body.after_failure == "halt_key", body.timeout_s is not None
+        halts, is_timed, repeats = body.after_failure == "halt_key", body.timeout_s is not None, body.repeat == "allowed"
         series = series_of(body.upstream, body.path, body.body) if upstream.adaptive_timeout else None
         can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
         made_of = fingerprint(call) if can_repeat else b""
-        return Request(record, envelope, call, attempts_max, written.get("metadata"), halts, deadline, series, is_timed, made_of)
+        metadata = written.get("metadata")
+        return Request(record, envelope, call, attempts_max, metadata, halts, deadline, series, is_timed, made_of, repeats)
+
+    def _unkept(self, body: RequestBody) -> Refusal | None:
+        """What this worker cannot promise."""
+        if body.repeat == "allowed" or self.settings.worker.publishing == "exactly_once":
+            return None
+        return Refusal(Reason.UNSUPPORTED_FIELD, 'field repeat: "never" is kept only where worker.publishing is "exactly_once"')
 
     def unreadable(self, record: Record) -> tuple[Envelope, Refusal]:
         """The plainest envelope of a record on which `decode` raised, which it must not, and a refusal."""

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     WRONG_PARTITION = "wrong_partition"
     ATTEMPTS_EXHAUSTED = "attempts_exhausted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
+    OUTCOME_UNKNOWN = "outcome_unknown"  # it may have been done, and must not be done twice
     QUOTA_EXHAUSTED = "quota_exhausted"  # the callee's quota or money is used up
     TOO_LARGE = "too_large"
     ID_CONFLICT = "id_conflict"  # another request of its key had that id

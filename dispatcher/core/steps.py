@@ -9,6 +9,7 @@ from dispatcher.core.journal import Known
 from dispatcher.core.outcome import Outcome
 from dispatcher.core.parked import Entry
 from dispatcher.core.request import Request
+from dispatcher.core.tried import Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,29 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Tell:
+    """Publish this: how the head was tried, or that its call is not made after all. The lane goes on meanwhile, as far as it may."""
+
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Publish this: a call may begin that must not be made twice. The lane is Busy until it is acknowledged, or nothing comes of it.
+
+    `upstream`: whom it is to call.
+    """
+
+    note: Note
+    upstream: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Publish this outcome."""
 
     outcome: Outcome
 
 
-Step = Idle | Busy | Ready | Closed | Wait | Gated | Held | Fetch | Recall | Start | Settle
+Step = Idle | Busy | Ready | Closed | Wait | Gated | Held | Fetch | Recall | Intend | Start | Tell | Settle
 IDLE, BUSY, READY, CLOSED, CUT_OFF = Idle(), Busy(), Ready(), Closed(), CutOff()

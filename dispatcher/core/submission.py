@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,11 +39,15 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a new request is marked with: an id for one that brings none, who made it, and when (RFC 3339)."""
+    """What a new request is marked with: an id for one that brings none, who made it, and when (RFC 3339).
+
+    `publishing`: how the workers publish that it is for, as far as its maker knows.
+    """
 
     request_id: str
     source: str
     time: str
+    publishing: str = "exactly_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,8 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
     """Make a new request of a lane key and a JSON value. What a worker would surely refuse is refused here: ConfigError."""
     try:
         raw_key = key.encode("utf-8")
-        refusal = never(RequestBody.model_validate_json(value))
+        body = RequestBody.model_validate_json(value)
+        refusal = never(body)
     except ValidationError as error:
         raise ConfigError(refusal_of(error).message, "schemas/request.schema.json says what a request is") from None
     except UnicodeEncodeError:
@@ -101,6 +106,8 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
         raise ConfigError("the request is nested too deeply") from None
     if refusal is not None:
         raise ConfigError(refusal.message, "nothing was sent: a worker would make a dead letter of it")
+    if body.repeat == "never" and stamp.publishing != "exactly_once":
+        raise ConfigError('repeat "never" is kept only where worker.publishing is "exactly_once"', "nothing was sent")
     if not 0 < len(raw_key) <= KEY_MAX_BYTES:
         raise ConfigError(f"the key has {len(raw_key)} bytes: it needs 1 to {KEY_MAX_BYTES}", "the key names the lane, such as doc:42")
     if not REQUEST_ID.fullmatch(stamp.request_id):
@@ -136,7 +143,7 @@ def request_of_line(line: bytes, stamp: Stamp) -> Submission:
         raise ConfigError("this holds a number out of range, or half of a surrogate pair") from None
     # As it was written: numbers that are read and written again lose digits.
     parts = (f"{json.dumps(name)}:{part}" for name, part in members(text).items() if name in fields)
-    return request(key, f"{{{','.join(parts)}}}".encode(), stamp if given is None else Stamp(given, stamp.source, stamp.time))
+    return request(key, f"{{{','.join(parts)}}}".encode(), stamp if given is None else replace(stamp, request_id=given))
 
 
 def copy_of(key: bytes | None, value: bytes | None, headers: tuple[Header, ...]) -> Submission:

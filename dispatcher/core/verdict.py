@@ -33,11 +33,12 @@ class Patience:
     backoff_max_s: float
     wait_max_s: float
     until: float | None = None
+    repeats: bool = True  # whether what may have been done may be done again
 
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """What has happened to a request so far, in this worker. Hints spend no attempt, so calls and failures differ."""
+    """What has happened to a request so far. Hints spend no attempt, so calls and failures differ."""
 
     calls: int = 0
     failures: int = 0
@@ -104,6 +105,8 @@ def judge(
         if finding.fault is Party.DISPATCHER:
             return Dead(Reason.FORBIDDEN, describe(result), finding)
         return Settled(Status.OK if finding.fault is Party.NOBODY else Status.ERROR, finding)
+    if not patience.repeats and not _is_undone(result):
+        return _unrepeated(result, finding)
     if finding.told_s is not None and finding.status in UNSPENT:
         told_s = min(finding.told_s, patience.wait_max_s) if is_spared and patience.until is None else finding.told_s
         return _obey(finding, told_s, tries, patience, now.mono)
@@ -114,6 +117,18 @@ def judge(
         message = f"given up after {tries.failures} attempts, the last: {describe(result)}"
         return Dead(Reason.ATTEMPTS_EXHAUSTED, message, finding, finding.told_s)
     return _again(result, finding, tries, patience, now.mono, chance, "backoff")
+
+
+def _is_undone(result: CallResult) -> bool:
+    """Whether the callee cannot have done it: it has not seen the request, or says with its status that it did not take it."""
+    return isinstance(result, NotSent) or (isinstance(result, Answered) and result.status in UNSPENT)
+
+
+def _unrepeated(result: CallResult, finding: Finding) -> Verdict:
+    """The end of a request that another attempt may heal, and that must not be done twice."""
+    if finding.fault is Party.CALLER:
+        return Settled(Status.ERROR, finding)
+    return Dead(Reason.OUTCOME_UNKNOWN, f"it may have been done, and must not be done twice: {describe(result)}", finding)
 
 
 def _again(result: CallResult, finding: Finding, tries: Tries, patience: Patience, now: float, chance: float, why: str) -> Verdict:

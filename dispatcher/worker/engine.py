@@ -27,7 +27,8 @@ from dispatcher.core.record import Record
 from dispatcher.core.recorded import Recorded
 from dispatcher.core.request import Decoder
 from dispatcher.core.room import Room, room_of
-from dispatcher.core.steps import Closed, Fetch, Gated, Held, Idle, Ready, Recall, Settle, Start, Step, Wait
+from dispatcher.core.steps import Closed, Fetch, Gated, Held, Idle, Intend, Ready, Recall, Settle, Start, Step, Tell, Wait
+from dispatcher.core.tried import Tried
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import TURN_S, Clock
@@ -70,6 +71,7 @@ class Engine:
         self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
         self._calls = Calls(self, http, observer, clock)
         self._timeouts = AdaptiveTimeouts(decoder.settings.upstreams)
+        self._intents: dict[Lane, tuple[Partition, str]] = {}  # who has a slot while its intent, to call that upstream, is on its way
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
@@ -141,6 +143,10 @@ class Engine:
                 self._tending.went(owner)
                 self.desired.give_up(owner.partition)
                 self._observer.gone(owner)
+                for lane in partition.lanes.values():
+                    if lane.is_intending:
+                        lane.abandoned(self._clock.now().mono)
+                        self._let_go(lane)
                 self._calls.cut(partition)
             self._restorer.put(Forget(owner))
             self._tell_cut(owner)
@@ -157,6 +163,7 @@ class Engine:
     def acknowledged(self, outcomes: list[Outcome]) -> None:
         """These are published and their positions committed."""
         partitions: dict[Partition, None] = {}
+        noted: dict[Lane, Partition] = {}
         for outcome in outcomes:
             self._observer.acknowledged(outcome)
             partition = self._of(outcome.owner)
@@ -169,6 +176,10 @@ class Engine:
             lane = None if outcome.record is None else partition.lane_of(outcome.record.key)
             if lane is not None and (outcome.parks or (outcome.finished is not None and lane.awaits_reply)):
                 self.advance(partition, lane)
+            if (note := outcome.note) is not None and (lane := partition.lane_of(note.key)) is not None and lane.noted(note):
+                noted[lane] = partition
+        for lane, partition in noted.items():
+            self.advance(partition, lane)
         self._tending.note(*partitions)
         for partition in partitions:
             self.release(partition)
@@ -196,13 +207,13 @@ class Engine:
                         pass
                 self._tending.tend(partition)
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None) -> None:
-        """What is parked of a partition, and what has ended (None: nothing is remembered of that); its calls may start."""
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None, tried: Sequence[Tried] = ()) -> None:
+        """What is parked of a partition, what has ended (None: nothing is remembered of that), what is noted of tries; calls may start."""
         partition = self._of(owner)
         if partition is None or partition.closed:
             return
         instant = self._clock.now()
-        for outcome in partition.restore(entries, instant, journal):
+        for outcome in partition.restore(entries, instant, journal, tried):
             self._publisher.put(outcome)
         self._early.restored(partition)
         for lane in list(partition.lanes.values()):
@@ -249,9 +260,14 @@ class Engine:
             step = lane.next(instant, may_call=may_call)
             if not isinstance(step, Gated):
                 self._gate.leave(lane, keeps_turn=isinstance(step, Ready))
+            if not lane.is_intending:
+                self._let_go(lane)
             if isinstance(step, Ready):
                 self._stand_in_line(partition, lane, instant.mono)
                 return
+            if isinstance(step, Tell):
+                self.publish(partition.note(step.note, instant.mono))
+                continue
             if not isinstance(step, Settle):
                 self._await(partition, lane, step)
                 self._turns.leave(partition, lane)
@@ -267,6 +283,13 @@ class Engine:
         match step:
             case Start():
                 self._start(partition, lane, step)
+            case Intend(note, upstream):
+                # Where one before has ended meanwhile, its slot is there still.
+                self._let_go(lane)
+                self._turns.take(partition)
+                self._intents[lane] = partition, upstream
+                self._admission.look(upstream)
+                self.publish(partition.note(note, self._clock.now().mono))
             case Wait(until, _):
                 self._wait(partition, lane, until)
                 self._tending.tend(partition)
@@ -291,7 +314,15 @@ class Engine:
     def _may_call(self, partition: Partition, lane: Lane, now: float, *, has_turn: bool) -> bool:
         if not self._is_open(partition, now) or not partition.may_start(lane) or self._calls.is_cut(lane):
             return False
-        return self._turns.has_slot(partition, has_turn=has_turn)
+        return lane in self._intents or self._turns.has_slot(partition, has_turn=has_turn)
+
+    def _let_go(self, lane: Lane) -> None:
+        """Its call begins, or nothing comes of it: the slot that it had for its intent is free, and its callee may take another."""
+        if (intent := self._intents.pop(lane, None)) is not None:
+            partition, upstream = intent
+            self._turns.give_back(partition)
+            self._admission.look(upstream)
+            self._loop.call_soon(self._fill_slots)
 
     def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
         """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""

@@ -20,7 +20,7 @@ from dispatcher.errors import TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Recall
-from dispatcher.worker.parked_log import Log, Reader, Steps
+from dispatcher.worker.whole import Log, Reader, Steps
 
 # A reply is written when its request has ended, by the same clock, or the broker's. Where those differ by more, it is looked for once more
 # from well before.

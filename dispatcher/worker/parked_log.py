@@ -5,55 +5,33 @@ Both are done in steps, so that one thread can see to several and to other thing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import TypeVar
 
-from dispatcher.adapters.kafka.compacted import Ended, Items
 from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import About, Entry, Parked, read_about
 from dispatcher.core.record import Record
 from dispatcher.worker.letters import Fetch
+from dispatcher.worker.whole import Log, Reader, Steps, read_whole
 
 # Payloads that lie closer to each other than this are read in one go: about what another question to Kafka costs.
 GAP_BYTES = 256 * 1024
 
-Steps = Generator[bool, None, None]
 _T = TypeVar("_T")
 
 
-class Reader(Protocol):
-    """What reads our own topics (`dispatcher.adapters.kafka.compacted.CompactedReader`), which the simulator replaces.
-
-    All raise BrokerAway where Kafka does not answer, BrokerDenied where a right is missing. `ends` counts what open transactions hold;
-    `read` waits for them, and yields None each time that it has waited a moment, and Ended behind each partition. `since` tells by
-    partition a place that the first record of a time (milliseconds since 1970) or later does not stand before, and is near to.
-    """
-
-    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]: ...
-    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]: ...
-    def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items: ...
-    def follow(self, topic: str, offset: int) -> None: ...
-    def news(self, timeout_s: float) -> list[Record]: ...
-    def close(self) -> None: ...
-
-
-class Log(Protocol):
-    """A structured logger."""
-
-    def info(self, event: str, **fields: object) -> None: ...
-    def warning(self, event: str, **fields: object) -> None: ...
-
-
-@dataclass(slots=True)
 class _Fold:
     """A partition while it is read: the last record of a key counts."""
 
-    entries: dict[int, Entry] = field(default_factory=dict)
-    ignored: int = 0
+    def __init__(self, read: Callable[[Record], About | None]) -> None:
+        self._read = read
+        self.entries: dict[int, Entry] = {}
+        self.ignored = 0
 
-    def take(self, record: Record, of: About | None) -> None:
+    def take(self, record: Record) -> None:
+        of = self._read(record)
         if of is None:
             self.ignored += 1
         else:
@@ -71,24 +49,10 @@ class ParkedLog:
         self._log = log
 
     def restore(self, owners: Mapping[int, Owner], restored: Callable[[Owner, list[Entry]], None]) -> Steps:
-        """Read partitions whole, up to the end that is there now, and tell `restored` what is parked in each as soon as it is known.
+        """Read partitions whole, and tell `restored` what is parked in each. `owners` as in `read_whole`."""
+        return read_whole(self._reader, self._topic, owners, partial(_Fold, self._read), partial(self._tell, restored))
 
-        `owners`, by partition, may lose members meanwhile: assignments that were told, or are over.
-        """
-        asked = tuple(owners)
-        ends = self._reader.ends(self._topic, asked)
-        folds = {n: _Fold() for n in asked}
-        with closing(self._reader.read(self._topic, {n: (0, ends[n]) for n in asked})) as items:
-            for item in items:
-                if isinstance(item, Record):
-                    folds[item.partition].take(item, self._read(item))
-                elif isinstance(item, Ended) and item.partition in owners:
-                    self._tell(owners[item.partition], folds.pop(item.partition), restored)
-                yield item is None
-                if not owners:
-                    return
-
-    def _tell(self, owner: Owner, fold: _Fold, restored: Callable[[Owner, list[Entry]], None]) -> None:
+    def _tell(self, restored: Callable[[Owner, list[Entry]], None], owner: Owner, fold: _Fold) -> None:
         if fold.ignored:
             hint = "of a request topic that was made anew, or another program's: nothing is called because of them"
             self._log.warning("parked_ignored", partition=owner.partition, records=fold.ignored, hint=hint)

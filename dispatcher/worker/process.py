@@ -82,7 +82,8 @@ class Surroundings:
 def survey(settings: Settings) -> Surroundings:
     """Ask the broker about topics and group protocol. Raises BrokerError or ConfigError where a worker could not keep its promises."""
     topics = settings.topics
-    ours = (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.control, topics.workers)
+    named = (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state)
+    ours = (*named, topics.control, topics.workers)
     cluster = admin.connect(settings, FACTS_TIMEOUT_S)
     found = admin.facts_of(cluster, {*ours, *topics.reply_topics})
     missing = {*ours, *topics.reply_topics} - set(found)
@@ -91,7 +92,7 @@ def survey(settings: Settings) -> Surroundings:
     requests = found[topics.requests]
     _refuse_counts(
         requests,
-        [found[name] for name in (topics.replies, topics.dead_letters, topics.parked, topics.journal)],
+        [found[name] for name in named if name != topics.requests],
         [found[name] for name in (topics.control, topics.workers)],
     )
     _refuse_small([found[name] for name in (topics.replies, topics.dead_letters, *topics.reply_topics)])
@@ -102,7 +103,7 @@ def survey(settings: Settings) -> Surroundings:
     times = clients.kip848_times(cluster.client) if protocol in {"auto", "consumer"} else None
     if protocol == "auto":
         protocol = "cooperative" if times is None else "consumer"
-    written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.control, *topics.reply_topics}
+    written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
     return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, times)
 

@@ -9,10 +9,9 @@ Where Kafka does not answer, what was asked is done again; nothing is answered h
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -21,17 +20,18 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked
 from dispatcher.core.record import Record
 from dispatcher.core.recorded import Recorded
+from dispatcher.core.tried import Tried
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.journal_log import JournalLog
 from dispatcher.worker.letters import Fetch, Forget, Post, Recall, Restore, Stop
-from dispatcher.worker.parked_log import Log, ParkedLog, Reader, Steps
+from dispatcher.worker.parked_log import ParkedLog
+from dispatcher.worker.state_log import StateLog
+from dispatcher.worker.whole import Log, Reader, Steps, beside
 
 # An idle restorer waits for a letter this long, then looks for news: a cancel is to be heard at once, and looking takes 40 us.
 IDLE_S = 0.02
-# Of readings beside each other, so many steps of one come before the next.
-STEPS_BESIDE = 100
 # One job's share before the others and the news have theirs.
 SHARE_S = 0.02
 # Readings at the same time, each with a consumer of its own: of partitions to restore, and of assignments that want requests or replies.
@@ -46,7 +46,7 @@ class EngineDoor(Protocol):
     """The engine's methods that the restorer posts; they run on the event loop."""
 
     def commanded(self, records: list[Record]) -> None: ...
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None: ...
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None: ...
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None: ...
     def recalled(self, recall: Recall, recorded: Recorded | None) -> None: ...
 
@@ -88,6 +88,11 @@ class Restorer:
         self._reader = reader
         self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
         self._journal = JournalLog(settings, topic_id_text, reader, clock, log)
+        # What an assignment has to know before its first call, in the order in which the engine is told.
+        self._logs: tuple[ParkedLog | JournalLog | StateLog, ...] = (
+            *(self._parked, self._journal),
+            StateLog(topics.state, topic_id_text, reader, log),
+        )
         self._engine = engine
         self._post = post
         self._inbox = inbox
@@ -219,24 +224,17 @@ class Restorer:
         """First what was wanted of these lanes when their last owner let them go: its last transaction may have halted one."""
         end = self._reader.ends(self._control, [0])[0]
         yield from self._read_control(end)
-        parked: dict[Owner, list[Entry]] = {}
-        journals: dict[Owner, Journal | None] = {}
-
-        def told(owner: Owner) -> None:
-            if owner in parked and owner in journals and owners.get(owner.partition) == owner:
-                del owners[owner.partition]
-                self._post(self._engine.restored, owner, parked[owner], journals[owner])
-
-        def is_parked(owner: Owner, entries: list[Entry]) -> None:
-            parked[owner] = entries
-            told(owner)
-
-        def has_ended(owner: Owner, journal: Journal | None) -> None:
-            journals[owner] = journal
-            told(owner)
-
+        found: dict[Owner, dict[int, object]] = {}
         # Beside each other: an open transaction in one partition's topic holds up no other partition.
-        yield from _beside(self._parked.restore(owners, is_parked), self._journal.restore(owners, has_ended))
+        yield from beside(*(log.restore(owners, partial(self._restored, owners, found, n)) for n, log in enumerate(self._logs)))
+
+    def _restored(self, owners: dict[int, Owner], found: dict[Owner, dict[int, object]], number: int, owner: Owner, what: object) -> None:
+        """One of the logs has been read of this partition; the engine is told once all are."""
+        told = found.setdefault(owner, {})
+        told[number] = what
+        if len(told) == len(self._logs) and owners.get(owner.partition) == owner:
+            del owners[owner.partition]
+            self._post(self._engine.restored, owner, *(told[n] for n in range(len(self._logs))))
 
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 
@@ -276,20 +274,3 @@ class Restorer:
         else:
             if records:
                 self._tell(records, records[-1].next_offset)
-
-
-def _beside(*readings: Steps) -> Steps:
-    """Read several topics at once: each goes on for a while, or until it has to wait for Kafka."""
-    with ExitStack() as stack:
-        running = [stack.enter_context(closing(reading)) for reading in readings]
-        while running:
-            has_waited = True
-            for reading in list(running):
-                for waits in islice(reading, STEPS_BESIDE):
-                    if waits:
-                        break
-                    has_waited = False
-                else:
-                    if next(reading, None) is None:
-                        running.remove(reading)
-            yield has_waited

@@ -69,6 +69,7 @@ class Tending:
     def closed(self, owner: Owner) -> None:
         """It starts nothing more."""
         self._full.discard(owner)
+        self._tending.discard(owner)
 
     def tend(self, partition: Partition) -> None:
         """Make room in a partition that needs it, now or soon, and until it needs none: that a full map has emptied is told too."""
@@ -81,7 +82,7 @@ class Tending:
 
     def _tend_again(self, partition: Partition) -> None:
         # Its time is not compared with the clock: timers of a busy uvloop come up to a millisecond early.
-        self._tending.remove(partition.owner)
+        self._tending.discard(partition.owner)
         self.tend(partition)
 
     def _make_room(self, partition: Partition) -> None:

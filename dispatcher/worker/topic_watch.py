@@ -54,7 +54,7 @@ def grown(partitions: int) -> BrokerError:
     """Say that keys have moved between lanes, and how to go on: what was queued under the old count first, in its old place."""
     return BrokerError(
         f"the request topic has grown beyond the {partitions} partitions that its workers knew, and keys have moved between them",
-        "stop producers and workers; give the topics of replies, dead letters, parked requests and the journal as many partitions; run "
+        "stop producers and workers; give the topics of replies, dead letters, parked requests, journal and state as many partitions; run "
         '`dispatcher topics init --fill-gaps earliest`; run workers with worker.on_wrong_partition = "warn" until nothing is queued; '
         "then start all as before",
     )

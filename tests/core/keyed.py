@@ -10,7 +10,7 @@ from dispatcher.core.outcome import Outcome
 from dispatcher.core.record import Record
 from dispatcher.core.steps import Fetch, Idle, Settle, Start
 from tests.core.aside import Aside
-from tests.specimens import MONO, OWNER, answer, decoder, now, record, settings
+from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings
 
 KEY = b"doc:42"
 DECODER = decoder(settings(worker={"ordering": "key"}))
@@ -38,14 +38,14 @@ def keyed(*offsets: int, hold: Hold | None = None) -> Lane:
 
 def start(lane: Lane, later_s: float = 0) -> int:
     """Start the next call; which request it is for."""
-    step = lane.next(now(later_s))
+    step = noted(lane, now(later_s))
     assert isinstance(step, Start), step
     return step.request.record.offset
 
 
 def settle(lane: Lane, later_s: float = 0) -> Outcome:
     """The outcome that the lane hands out now."""
-    step = lane.next(now(later_s))
+    step = noted(lane, now(later_s))
     assert isinstance(step, Settle), step
     return step.outcome
 
@@ -85,7 +85,7 @@ def place(lane: Lane, aside: Aside, outcomes: Iterable[Outcome]) -> None:
 
 def ask(lane: Lane, later_s: float = 0) -> Fetch:
     """What the lane wants to have read again."""
-    step = lane.next(now(later_s))
+    step = noted(lane, now(later_s))
     assert isinstance(step, Fetch), step
     return step
 
@@ -100,7 +100,7 @@ def fetch(lane: Lane, aside: Aside, later_s: float = 0) -> list[int]:
 def run(lane: Lane, aside: Aside, later_s: float = 0) -> list[int]:
     """Run the lane with good answers until it has nothing left; the order of its calls."""
     called = []
-    while not isinstance(step := lane.next(now(later_s)), Idle):
+    while not isinstance(step := noted(lane, now(later_s)), Idle):
         match step:
             case Start():
                 called.append(step.request.record.offset)

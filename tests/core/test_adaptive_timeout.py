@@ -48,6 +48,13 @@ class Upstream:
         return fitted.call.timeout_s
 
 
+def test_what_must_not_be_called_twice_has_all_the_time_at_once() -> None:
+    """Cut off early it would be dead: nobody could call it once more."""
+    upstream = Upstream()
+    upstream.note(answer(), 20.0, WHOLE_MIN)
+    assert (30, CAP_S) == (upstream.timeout_s(), upstream.timeout_s(repeat="never"))
+
+
 def test_a_call_may_take_half_as_long_again_as_nearly_all_of_them() -> None:
     """P99 times the multiplier, from the twentieth on; never over what the upstream allows."""
     upstream = Upstream()

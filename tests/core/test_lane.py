@@ -20,7 +20,7 @@ from dispatcher.core.request import Decoder, Request
 from dispatcher.core.status import Reason, Status
 from dispatcher.core.steps import Busy, Closed, Idle, Settle, Start, Wait
 from dispatcher.core.verdict import Retry
-from tests.specimens import MONO, OWNER, REQUESTS, answer, decoder, now, record, settings, value
+from tests.specimens import MONO, OWNER, REQUESTS, answer, decoder, noted, now, record, settings, value
 
 DECODER = decoder()
 FENCES = ("Dispatcher-Topic", "Dispatcher-Partition", "Dispatcher-Offset", "Dispatcher-Epoch", "Dispatcher-Attempt")
@@ -36,14 +36,14 @@ def lane(*records: Record, **upstream: Any) -> Lane:
 
 def start(of: Lane, later_s: float = 0) -> Start:
     """The call that the lane starts now; fails where it starts none."""
-    step = of.next(now(later_s))
+    step = noted(of, now(later_s))
     assert isinstance(step, Start), step
     return step
 
 
 def settle(of: Lane, later_s: float = 0) -> Outcome:
     """The outcome that the lane hands out now; fails where it has none."""
-    step = of.next(now(later_s))
+    step = noted(of, now(later_s))
     assert isinstance(step, Settle), step
     return step.outcome
 
@@ -64,17 +64,17 @@ def value_of(outcome: Outcome) -> Any:
 def test_one_record_from_queue_to_reply() -> None:
     """Idle, Start, Busy, Settle, Idle: the whole life of a request."""
     made = lane()
-    assert isinstance(made.next(now()), Idle)
+    assert isinstance(noted(made, now()), Idle)
     made.add(record(), MONO)
     assert start(made).first
-    assert isinstance(made.next(now()), Busy)
+    assert isinstance(noted(made, now()), Busy)
     made.answered(answer(body=b'{"a":1.10}'), now(2.5), 0.5)
     outcome = settle(made, 2.5)
     assert outcome.reply is not None
     assert outcome.letter is None
     assert (outcome.owner, outcome.record, outcome.reply.status) == (OWNER, record(), Status.OK)
     assert (outcome.reply.attempts, outcome.reply.duration_ms, outcome.reply.time) == (1, 2500, "2026-11-29T10:00:02.500Z")
-    assert isinstance(made.next(now()), Idle)
+    assert isinstance(noted(made, now()), Idle)
 
 
 def test_a_lane_of_a_key_names_itself_to_the_callee() -> None:
@@ -114,10 +114,10 @@ def test_a_retry_waits_in_place() -> None:
     made = lane(record(offset=5), record(offset=6, key=b"doc:7"))
     start(made)
     made.answered(answer(503, headers=(("retry-after", "20"),)), now(), 0.5)
-    assert made.next(now(1)) == Wait(MONO + 20, "retry_after")
+    assert noted(made, now(1)) == Wait(MONO + 20, "retry_after")
     assert start(made, 20).request.record.offset == 5
     made.answered(answer(500), now(21), 0.5)
-    assert made.next(now(21)) == Wait(MONO + 21.5, "backoff")
+    assert noted(made, now(21)) == Wait(MONO + 21.5, "backoff")
     assert start(made, 21.5).request.record.offset == 5
     made.answered(answer(), now(22), 0.5)
     outcome = settle(made, 22)
@@ -210,7 +210,7 @@ def test_an_answer_longer_than_is_kept_is_not_repeated() -> None:
     assert shown["metadata"] == {"m": 1}
     assert "body" not in shown["http"]
     assert shown["http"]["body_base64"]
-    assert isinstance(made.next(now()), Idle)
+    assert isinstance(noted(made, now()), Idle)
 
 
 # --- closing --------------------------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_a_closed_lane_starts_nothing() -> None:
     """What is queued is the next owner's."""
     made = lane(record(), record(b"{", offset=6))
     made.close()
-    assert isinstance(made.next(now()), Closed)
+    assert isinstance(noted(made, now()), Closed)
     assert len(made) == 0
     assert made.oldest_arrival is None
 
@@ -230,10 +230,10 @@ def test_the_call_in_hand_is_finished_after_closing() -> None:
     made = lane(record(), record(offset=6))
     start(made)
     made.close()
-    assert isinstance(made.next(now()), Busy)
+    assert isinstance(noted(made, now()), Busy)
     made.answered(answer(), now(), 0.5)
     assert settle(made).record == record()
-    assert isinstance(made.next(now()), Closed)
+    assert isinstance(noted(made, now()), Closed)
 
 
 def test_an_outcome_not_fetched_yet_survives_closing() -> None:
@@ -243,7 +243,7 @@ def test_an_outcome_not_fetched_yet_survives_closing() -> None:
     made.answered(answer(), now(), 0.5)
     made.close()
     assert settle(made).record == record()
-    assert isinstance(made.next(now()), Closed)
+    assert isinstance(noted(made, now()), Closed)
 
 
 def test_a_closed_lane_starts_no_retry() -> None:
@@ -256,7 +256,7 @@ def test_a_closed_lane_starts_no_retry() -> None:
     waiting.answered(answer(500), now(), 0.5)
     waiting.close()
     for made in (failed, waiting):
-        assert isinstance(made.next(now(100)), Closed)
+        assert isinstance(noted(made, now(100)), Closed)
         assert len(made) == 0
 
 
@@ -370,7 +370,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(passed_s=st.sampled_from([0.0, 0.3, 30.0]))
     def ask(self, passed_s: float) -> None:
         self.later_s += passed_s
-        step = self.lane.next(now(self.later_s))
+        step = noted(self.lane, now(self.later_s))
         left = [offset for offset in self.added if offset not in self.settled]
         match step:
             case Start():

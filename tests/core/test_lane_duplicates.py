@@ -17,6 +17,7 @@ from dispatcher.core.status import Reason, Status
 from dispatcher.core.steps import Busy, Closed, Held, Idle, Ready, Recall, Settle, Start
 from tests.core.keyed import Hold, settle
 from tests.specimens import MONO, OWNER, REPLIES, WALL, answer, decoder, now, record, settings, value
+from tests.specimens import noted as step_of
 
 DECODER = decoder()
 KNOWN = Known(5, Status.OK, WALL, REPLIES, 0)
@@ -133,7 +134,7 @@ def test_it_is_asked_once_and_only_of_what_can_be_one() -> None:
     assert isinstance(step, Start)
     assert [Asked("r-1", b"doc:42", 9, step.request.fingerprint, "again-1")] == memory.asked
     made.answered(answer(503), now(), 0.5)
-    assert isinstance(made.next(now(100)), Start)
+    assert isinstance(step_of(made, now(100)), Start)
     assert 1 == len(memory.asked)
 
 

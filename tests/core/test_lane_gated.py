@@ -14,7 +14,7 @@ from dispatcher.core.steps import Gated, Start, Wait
 from dispatcher.core.verdict import Dead, Retry
 from tests.core.aside import Aside
 from tests.core.keyed import KEY, Hold, fetch, finish, park, settle, start
-from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, now, record, settings, value
+from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, noted, now, record, settings, value
 
 GATED = Gated("openai", None)
 
@@ -39,7 +39,7 @@ def fail(lane: Lane, later_s: float = 0) -> Retry:
 
 def stand(gate: Gate[Lane], lane: Lane, later_s: float = 0) -> None:
     """It may not begin, and stands in line."""
-    assert GATED == lane.next(now(later_s))
+    assert GATED == noted(lane, now(later_s))
     gate.stand(lane, "openai", None)
 
 
@@ -65,7 +65,7 @@ def test_the_failure_that_opens_the_breaker_spends_no_attempt() -> None:
     verdict = fail(lane, 1)
     assert ("breaker", 1, 2) == (verdict.why, verdict.tries.failures, verdict.tries.calls)
     for n in range(1, 20):
-        assert GATED == lane.next(now(40 * n - 11))
+        assert GATED == noted(lane, now(40 * n - 11))
         verdict = fail(lane, 40 * n)
         assert ("breaker", 1) == (verdict.why, verdict.tries.failures)
 
@@ -143,12 +143,12 @@ def test_what_waits_for_a_breaker_can_be_parked(later_s: int, due_s: float) -> N
     assert written is not None
     assert ("breaker", WALL + due_s) == (written.why, written.due)
     gate.leave(second)
-    assert Wait(MONO + due_s, "breaker") == second.next(now(later_s))
+    assert Wait(MONO + due_s, "breaker") == noted(second, now(later_s))
     assert [1] == fetch(second, aside, due_s)
     if later_s > 31:
-        assert GATED == second.next(now(due_s))
+        assert GATED == noted(second, now(due_s))
     else:
-        assert isinstance(second.next(now(due_s)), Start)
+        assert isinstance(noted(second, now(due_s)), Start)
 
 
 def test_its_hold_comes_first() -> None:

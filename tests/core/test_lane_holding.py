@@ -9,7 +9,7 @@ from dispatcher.core.status import Reason, Status
 from dispatcher.core.steps import Busy, Held, Idle, Wait
 from tests.core.aside import Aside
 from tests.core.keyed import DECODER, KEY, Hold, fail, fetch, finish, keyed, offsets, park, run, settle, start
-from tests.specimens import MONO, OWNER, answer, decoder, now, record, settings, value
+from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings, value
 
 
 @pytest.mark.parametrize("why", ["paused", "halted"])
@@ -20,7 +20,7 @@ def test_nothing_of_a_held_key_starts(why: str) -> None:
     lane.add(record(b"{", 5), MONO)
     lane.add(record(offset=6), MONO)
     hold.why = why
-    assert [Held(why), Held(why)] == [lane.next(now(later_s)) for later_s in (0, 10_000)]
+    assert [Held(why), Held(why)] == [noted(lane, now(later_s)) for later_s in (0, 10_000)]
     assert (why, None) == lane.why(now())
     assert lane.is_waiting_long(now(), 1)
     hold.why = ""
@@ -34,9 +34,9 @@ def test_a_hold_comes_into_effect_in_a_wait() -> None:
     lane = keyed(5, hold=hold)
     fail(lane, wait_s=20)
     hold.why = "paused"
-    assert [Held("paused"), Held("paused")] == [lane.next(now(later_s)) for later_s in (1, 30)]
+    assert [Held("paused"), Held("paused")] == [noted(lane, now(later_s)) for later_s in (1, 30)]
     hold.why = ""
-    assert Wait(MONO + 20, "retry_after") == lane.next(now(1))
+    assert Wait(MONO + 20, "retry_after") == noted(lane, now(1))
     assert 5 == start(lane, 30)
 
 
@@ -46,10 +46,10 @@ def test_a_call_in_hand_is_not_held() -> None:
     lane = keyed(5, 6, hold=hold)
     start(lane)
     hold.why = "paused"
-    assert isinstance(lane.next(now()), Busy)
+    assert isinstance(noted(lane, now()), Busy)
     lane.answered(answer(), now(), 0.5)
     assert [5] == offsets([settle(lane)])
-    assert Held("paused") == lane.next(now())
+    assert Held("paused") == noted(lane, now())
 
 
 def test_a_held_key_can_be_parked_and_comes_back() -> None:
@@ -59,7 +59,7 @@ def test_a_held_key_can_be_parked_and_comes_back() -> None:
     fail(lane, wait_s=1)
     hold.why = "halted"
     assert ([5, 6], []) == park(lane, aside)
-    assert Held("halted") == lane.next(now(60))
+    assert Held("halted") == noted(lane, now(60))
     hold.why = ""
     assert [5, 6] == fetch(lane, aside, 60)
     assert 5 == start(lane, 60)
@@ -72,7 +72,7 @@ def test_what_was_read_back_meanwhile_waits_again() -> None:
     park(lane, aside)
     fetch(lane, aside)
     hold.why = "paused"
-    assert Held("paused") == lane.next(now())
+    assert Held("paused") == noted(lane, now())
     assert ([], [5, 6]) == park(lane, aside)
     hold.why = ""
     assert [5, 6] == run(lane, aside)
@@ -85,7 +85,7 @@ def test_in_a_strict_lane_the_key_of_the_head_decides() -> None:
     for offset, key in enumerate((b"a", b"b", b"a")):
         lane.add(record(offset=offset, key=key), MONO)
     assert 0 == finish(lane)
-    assert Held("paused") == lane.next(now())
+    assert Held("paused") == noted(lane, now())
     assert ("paused", None) == lane.why(now())
     held.clear()
     assert [1, 2] == [finish(lane), finish(lane)]
@@ -99,7 +99,7 @@ def test_in_a_strict_lane_that_has_parked_ones_their_key_decides() -> None:
     lane = Lane(OWNER, decoder(), None, lambda key: held.get(key or b"", ""))
     lane.add(record(offset=7, key=b"a"), MONO)
     lane.restore(aside.entries(), now())
-    assert Held("paused") == lane.next(now())
+    assert Held("paused") == noted(lane, now())
     assert ("paused", None) == lane.why(now())
     held = {b"a": "paused"}
     assert ("", None) == lane.why(now())
@@ -143,16 +143,16 @@ def test_too_many_behind_a_halted_key_are_refused_at_once() -> None:
         (one.record.offset, one.reply.reason, one.reply.attempts) for one in refused if one.reply is not None and one.record is not None
     ]
     assert [Reason.HALTED_KEY, Reason.MALFORMED] == [one.letter.reason for one in refused if one.letter is not None]
-    assert Held("halted") == lane.next(now())
+    assert Held("halted") == noted(lane, now())
     hold.why = ""
     start(lane)
     lane.refuse(record(offset=8))
     assert [8] == offsets([settle(lane)])
-    assert isinstance(lane.next(now()), Busy)
+    assert isinstance(noted(lane, now()), Busy)
     lane.answered(answer(), now(), 0.5)
     outcome = settle(lane)
     assert (5, Status.OK) == (offsets([outcome])[0], outcome.reply and outcome.reply.status)
-    assert isinstance(lane.next(now()), Idle)
+    assert isinstance(noted(lane, now()), Idle)
 
 
 def test_the_refusal_says_how_many_wait() -> None:

@@ -17,7 +17,7 @@ from dispatcher.core.steps import Busy, Closed, CutOff, Fetch, Held, Idle, Ready
 from dispatcher.core.verdict import Retry
 from tests.core.aside import Aside
 from tests.core.keyed import DECODER, KEY, Hold, offsets
-from tests.specimens import MONO, OWNER, answer, now, record
+from tests.specimens import MONO, OWNER, answer, noted, now, record
 
 LARGE = b'{"upstream":"openai","metadata":"%s"}' % (b"x" * 3000)
 CONTENTS = [b'{"upstream":"openai"}', b'{"upstream":"openai"}', b'{"upstream":"openai"}', LARGE, b"{"]
@@ -60,7 +60,7 @@ class LaneMachine(RuleBasedStateMachine):
         entries = self.aside.entries()
         self._read(earlier[:read], 0)
         if asks and self.order and self.order[0] not in self.bad:
-            assert isinstance(self.lane.next(now(), may_call=False), Ready)
+            assert isinstance(noted(self.lane, now(), may_call=False), Ready)
         known = [entry for entry in entries if entry.offset < read]
         self.lane.restore(known, now())
         self.away |= {entry.offset for entry in known}
@@ -110,7 +110,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(passed_s=st.sampled_from([0.0, 0.4, 30.0]), may_call=st.sampled_from([True, True, False]))
     def ask(self, passed_s: float, may_call: bool) -> None:  # noqa: FBT001 - drawn
         self.later_s += passed_s
-        step = self.lane.next(now(self.later_s), may_call=may_call)
+        step = noted(self.lane, now(self.later_s), may_call=may_call)
         match step:
             case Start():
                 assert may_call

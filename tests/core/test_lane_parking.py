@@ -32,7 +32,7 @@ from tests.core.keyed import (
     settle,
     start,
 )
-from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, now, record
+from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, noted, now, record
 
 
 def test_a_waiting_head_goes_first() -> None:
@@ -42,7 +42,7 @@ def test_a_waiting_head_goes_first() -> None:
     assert ([5, 6, 7], []) == park(lane, aside)
     assert (0, 3) == (len(lane), lane.parked)
     assert 5 == lane.first_offset
-    assert Wait(MONO + 60, "retry_after") == lane.next(now(1))
+    assert Wait(MONO + 60, "retry_after") == noted(lane, now(1))
 
 
 def test_what_is_written_is_the_request_and_what_has_happened_to_it() -> None:
@@ -119,7 +119,7 @@ def test_but_one_that_was_tried_is_written_anew() -> None:
     assert ([5], [6]) == park(lane, aside)
     assert 3 == len(aside.log)
     assert [5, 6] == fetch(lane, aside, 60)
-    step = lane.next(now(60))
+    step = noted(lane, now(60))
     assert 2 == getattr(step, "attempt", None)
 
 
@@ -136,7 +136,7 @@ def test_nothing_is_read_back_before_it_is_written() -> None:
     """The lane is busy until the first one's place is told; later ones that have none yet stay where they are."""
     lane, aside = keyed(5, 6), Aside()
     first, second = lane.park(0, SIZE_MAX, now())[0]
-    assert isinstance(lane.next(now()), Busy)
+    assert isinstance(noted(lane, now()), Busy)
     place(lane, aside, [first])
     assert [5] == fetch(lane, aside)
     assert 5 == finish(lane)
@@ -157,7 +157,7 @@ def test_who_may_not_call_asks_for_nothing() -> None:
     """Reading back is for a call that can start."""
     lane, aside = keyed(5), Aside()
     park(lane, aside)
-    assert isinstance(lane.next(now(), may_call=False), Ready)
+    assert isinstance(noted(lane, now(), may_call=False), Ready)
     assert [5] == fetch(lane, aside)
 
 
@@ -168,7 +168,7 @@ def test_what_is_on_its_way_back_keeps_all_in_place() -> None:
     asked = ask(lane)
     lane.add(record(offset=7), MONO)
     assert ([], []) == park(lane, aside)
-    assert isinstance(lane.next(now()), Busy)
+    assert isinstance(noted(lane, now()), Busy)
     assert (1, 2) == (len(lane), lane.parked)
     lane.fetched(*aside.read(asked.entries), now())
     assert [5, 6, 7] == run(lane, aside)
@@ -307,7 +307,7 @@ def test_a_closed_lane_keeps_nothing(state: object) -> None:
     assert lane.placed(5, 0) is None
     assert [] == lane.fetched(*aside.read(aside.entries()), now())
     assert ([], []) == lane.park(0, SIZE_MAX, now())
-    assert [Closed(), Closed()] == [lane.next(now(later_s)) for later_s in (0, 1000)]
+    assert [Closed(), Closed()] == [noted(lane, now(later_s)) for later_s in (0, 1000)]
 
 
 def test_a_closed_lane_settles_the_call_in_hand() -> None:
@@ -316,10 +316,10 @@ def test_a_closed_lane_settles_the_call_in_hand() -> None:
     start(lane)
     park(lane, aside, keep=1)
     lane.close()
-    assert isinstance(lane.next(now()), Busy)
+    assert isinstance(noted(lane, now()), Busy)
     lane.answered(answer(), now(), 0.5)
     assert [5] == offsets([settle(lane)])
-    assert isinstance(lane.next(now()), Closed)
+    assert isinstance(noted(lane, now()), Closed)
     assert lane.is_empty
 
 
@@ -335,4 +335,4 @@ def test_a_lane_forgets_what_is_over() -> None:
         if offset > 100:
             break
     assert (0, 0) == (len(lane._parking.places), len(lane._early))
-    assert isinstance(lane.next(now()), Idle)
+    assert isinstance(noted(lane, now()), Idle)

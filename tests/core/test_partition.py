@@ -17,7 +17,7 @@ from dispatcher.core.record import Record
 from dispatcher.core.room import Room
 from dispatcher.core.status import Reason
 from dispatcher.core.steps import Idle, Settle, Start, Wait
-from tests.specimens import MONO, OWNER, answer, decoder, now, record, settled
+from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settled
 
 DECODER = decoder()
 ROOM = Room(records=4, size_bytes=1 << 20, unpublished_s=10)
@@ -225,7 +225,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(passed_s=st.sampled_from([0.0, 0.5, 40.0]))
     def step(self, passed_s: float) -> None:
         self.later_s += passed_s
-        match lane(self.held).next(now(self.later_s)):
+        match noted(lane(self.held), now(self.later_s)):
             case Start(request=request):
                 assert not self.calling
                 assert not self.closed

@@ -1,9 +1,12 @@
-"""A partition with a lane per key, through crashes, against a log: what is committed has ended, what has ended is never called again."""
+"""A partition with a lane per key, through crashes, against a log: what is committed has ended, what has ended is never called again.
+
+And what must not be called twice is not, and nothing is tried more often than it may be, but for one more try in each crash.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections import deque
+from collections import Counter, deque
 
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -15,12 +18,13 @@ from dispatcher.core.outcome import Outcome, Owner
 from dispatcher.core.parked import Entry
 from dispatcher.core.partition import Partition
 from dispatcher.core.room import Room
-from dispatcher.core.steps import Fetch, Settle, Start
+from dispatcher.core.steps import Fetch, Intend, Settle, Start, Tell
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.ready import Ready
 from tests.core.aside import Aside
 from tests.core.keyed import DECODER
-from tests.specimens import MONO, TOPIC_ID, answer, now, record
+from tests.core.notes import Notes
+from tests.specimens import MONO, TOPIC_ID, answer, now, record, value
 
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
 ID = base64.urlsafe_b64decode(TOPIC_ID + "==")
@@ -40,6 +44,11 @@ class PartitionMachine(RuleBasedStateMachine):
         self.log: list[tuple[int, bytes]] = []
         self.end = 0
         self.aside = Aside()
+        self.notes = Notes()
+        self.failed = Counter[int]()  # attempts that were spent, by offset
+        self.may_be_done: set[int] = set()  # of what must not be called twice: called, and not known to be undone
+        self.crashes = 0
+        self.called: set[int] = set()
         self.replied: dict[int, int] = {}  # offsets with a reply that is committed, and how many
         self.position, self.settled = 0, tuple[Range, ...]()
         self.later_s = 0.0
@@ -62,6 +71,10 @@ class PartitionMachine(RuleBasedStateMachine):
         self.open = {offset for offset in self.aside.offsets if self._is_committed(offset)}  # read or parked, and not ended
         self.coming = {offset for offset in self.open if offset >= self.position}
 
+    def _content(self, offset: int) -> bytes:
+        """Every third request must not be called twice."""
+        return value() if offset % 3 else value(repeat="never")
+
     def _is_committed(self, offset: int) -> bool:
         return offset < self.position or any(start <= offset < stop for start, stop in self.settled)
 
@@ -79,7 +92,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 12))
     def read(self, count: int) -> None:
         batch = [self.unread.popleft() for _ in range(min(count, len(self.unread)))]
-        self.held.accept([record(offset=offset, key=key) for offset, key in batch], MONO + self.later_s)
+        self.held.accept([record(self._content(offset), offset, key=key) for offset, key in batch], MONO + self.later_s)
         self.open |= {offset for offset, _ in batch if not self._is_committed(offset) and offset not in self.ended}
 
     @precondition(lambda self: not self.unread)
@@ -94,7 +107,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.held.is_restored)
     @rule()
     def restore(self) -> None:
-        void = self.held.restore(self.aside.entries(), now(self.later_s))
+        void = self.held.restore(self.aside.entries(), now(self.later_s), tried=self.notes.tried())
         self.unacknowledged.extend(void)
 
     # --- lanes --------------------------------------------------------------------------------------------------------------------------
@@ -114,9 +127,18 @@ class PartitionMachine(RuleBasedStateMachine):
                 assert lane.key not in self.calling
                 assert offset == min(one for one in self.open if self._key_of(one) == lane.key)
                 assert offset not in self.replied
+                assert offset not in self.may_be_done
+                assert step.attempt == 1 or offset in self.called
+                assert self.failed[offset] <= step.request.attempts_max - 1 + self.crashes
+                self.called.add(offset)
+                if not step.request.repeats:
+                    assert self.notes.known[offset].begun
+                    self.may_be_done.add(offset)
                 self.calling[lane.key] = offset
             case Settle(outcome):
                 self._settled(outcome)
+            case Tell(note) | Intend(note):
+                self.unacknowledged.append(self.held.note(note, MONO + self.later_s))
             case Fetch(entries):
                 self.asked.append(entries)
             case _:
@@ -137,6 +159,9 @@ class PartitionMachine(RuleBasedStateMachine):
         key = list(self.calling)[n % len(self.calling)]
         lane = self.held.lanes[key]
         headers = (("retry-after", "7"),) if status == 503 else ()
+        if status == 503:
+            self.may_be_done.discard(self.calling[key])
+        self.failed[self.calling[key]] += status == 500
         lane.answered(answer(status, headers=headers), now(self.later_s), 0.5)
         del self.calling[key]
         self.step(lane)
@@ -174,12 +199,33 @@ class PartitionMachine(RuleBasedStateMachine):
         self.settled = note.settled_at(self.position)
         for outcome in batch:
             published = self.aside.publish(outcome)
+            self.notes.publish(outcome)
             if outcome.reply is not None and outcome.record is not None:
                 self.replied[outcome.record.offset] = self.replied.get(outcome.record.offset, 0) + 1
             assert self.held.acknowledge(published) is None
+            if (told := outcome.note) is not None and (lane := self.held.lane_of(told.key)) is not None:
+                lane.noted(told)
 
     @rule()
     def crash(self) -> None:
+        self.crashes += 1
+        self.assign()
+
+    @precondition(lambda self: self.held.is_restored)
+    @rule()
+    def hand_over(self) -> None:
+        """The partition is given up in order: its calls end, everything is published, and nothing is left open that was not called."""
+        lanes = list(self.held.lanes.values())
+        self.held.close()
+        while self.calling:
+            self.answer(0, 200)
+        for lane in lanes:
+            for _ in range(2):
+                self.step(lane)
+        while self.unacknowledged:
+            self.publish(5)
+        assert self.held.is_drained
+        assert {n for n, tried in self.notes.known.items() if tried.begun} <= self.may_be_done
         self.assign()
 
     # --- what is always so ----------------------------------------------------------------------------------------------------------------
@@ -226,6 +272,7 @@ class PartitionMachine(RuleBasedStateMachine):
             held.retire(lane)
         assert (0, 0, 0, {}) == (held.held_records, held.parked, held.progress.ranges, held.lanes)
         assert [] == self.aside.offsets
+        assert {} == self.notes.known
         assert self.position == self.end
 
     def go_on(self) -> None:

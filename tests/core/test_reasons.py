@@ -11,7 +11,7 @@ from dispatcher.core.lane import Lane
 from dispatcher.core.record import Record
 from dispatcher.core.steps import Held, Start, Wait
 from tests.core.keyed import DECODER, KEY
-from tests.specimens import MONO, OWNER, answer, now, record
+from tests.specimens import MONO, OWNER, answer, noted, now, record
 
 WAIT_MAX_S = DECODER.settings.worker.wait_max_s
 TOPIC = DECODER.settings.topics.control
@@ -54,7 +54,7 @@ class Reasons(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 500))
     def refused(self, seconds: int) -> None:
         """It is called, and told to come again."""
-        assert isinstance(self.lane.next(now(self.later_s)), Start)
+        assert isinstance(noted(self.lane, now(self.later_s)), Start)
         self.lane.answered(answer(503, headers=(("retry-after", str(seconds)),)), now(self.later_s), 0.5)
         self.due_s, self.hinted_s = self.later_s + seconds, self.later_s
 
@@ -64,10 +64,10 @@ class Reasons(RuleBasedStateMachine):
         at = now(self.later_s)
         why, until = self.lane.why(at)
         if self.wanted:
-            assert (Held(why), None) == (self.lane.next(at), until)
+            assert (Held(why), None) == (noted(self.lane, at), until)
             assert why in self.wanted.values()
         elif self.later_s < self.due_s:
-            step = self.lane.next(at)
+            step = noted(self.lane, at)
             assert isinstance(step, Wait)
             assert (step.why, step.until) == (why, until)
             assert at.mono < step.until <= at.mono + WAIT_MAX_S
@@ -82,7 +82,7 @@ class Reasons(RuleBasedStateMachine):
         for target, _ in TARGETS.values():
             self._say(target, RUNNING)
         assert 0 == len(self.desired)
-        assert isinstance(self.lane.next(now(max(self.later_s, self.due_s) + 1)), Start)
+        assert isinstance(noted(self.lane, now(max(self.later_s, self.due_s) + 1)), Start)
 
     def _say(self, target: str, state: str) -> None:
         self.said += 1

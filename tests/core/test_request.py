@@ -178,7 +178,6 @@ REFUSED: list[tuple[Record, Reason]] = [
         for given in ("2026-11-29", "2026-11-29T10:00:00", "2026-11-29 10:00Z", "", 1796000000)
     ),
     (record(value(expected_version=3)), Reason.UNSUPPORTED_FIELD),
-    (record(value(repeat="never")), Reason.UNSUPPORTED_FIELD),
     (record(value(stream=True)), Reason.UNSUPPORTED_FIELD),
     (record(value(urgency=1, stream=True)), Reason.UNSUPPORTED_FIELD),
     (record(b'{"upstream":"opnai"}'), Reason.UNKNOWN_UPSTREAM),

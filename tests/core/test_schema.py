@@ -47,7 +47,7 @@ BAD_REQUESTS: list[dict[str, Any]] = [
     {"upstream": "openai", "timeout_s": 0},
     {"upstream": "openai", "attempts_max": 0},
     {"upstream": "openai", "attempts_max": "3"},
-    {"upstream": "openai", "repeat": "never"},
+    {"upstream": "openai", "repeat": "sometimes"},
     {"upstream": "openai", "after_failure": "stop"},
     {"upstream": "openai", "stream": True},
     {"upstream": "openai", "deadline": 1796000000},

@@ -14,7 +14,8 @@ def test_reasons_are_part_of_the_contract() -> None:
     """Those whose feature is built, of the closed list of dead letters, and the one of replies."""
     contract = {
         *("malformed", "unsupported_schema", "unknown_upstream", "forbidden", "unsupported_field", "wrong_partition"),
-        *("attempts_exhausted", "deadline_exceeded", "quota_exhausted", "too_large", "id_conflict", "halted_key", "reply_topic_forbidden"),
+        *("attempts_exhausted", "deadline_exceeded", "outcome_unknown", "quota_exhausted", "too_large", "id_conflict", "halted_key"),
+        "reply_topic_forbidden",
         "reply_too_large",
     }
     assert contract == {reason.value for reason in Reason}

@@ -14,7 +14,7 @@ from dispatcher.core.outcome import Outcome
 from dispatcher.core.status import Reason, Status
 from dispatcher.core.steps import Settle, Start, Wait
 from tests.core.test_lane import value_of
-from tests.specimens import MONO, OWNER, WALL, decoder, now, record, settings, value
+from tests.specimens import MONO, OWNER, WALL, decoder, noted, now, record, settings, value
 
 WAIT_MAX_S = 600.0
 # Doubles of seconds since the machine began, and deadlines written with milliseconds.
@@ -54,7 +54,7 @@ class Life:
         deadline = {} if self.deadline_s is None else {"deadline": now().rfc3339(self.deadline_s)}
         lane.add(record(value(**deadline)), MONO)
         for _ in range(2 * len(self.ends) + 10):
-            match lane.next(now(self.later_s)):
+            match noted(lane, now(self.later_s)):
                 case Settle(outcome=outcome):
                     return outcome
                 case Wait(until, _):

@@ -107,7 +107,7 @@ def test_many_processes_get_their_own_replies(on: Stage, processes: int, asks: i
     ours = {name for name in groups_of(on.settings) if name.startswith(on.settings.topics.prefix) or "dispatcher" in name}
     assert ours == {on.settings.worker.group}
     topics = {name for name in clients.admin(on.settings).list_topics(timeout=30).topics if name.startswith(on.settings.topics.prefix)}
-    names = ("requests", "replies", "dlq", "parked", "journal", "control", "workers")
+    names = ("requests", "replies", "dlq", "parked", "journal", "state", "control", "workers")
     assert topics == {f"{on.settings.topics.prefix}.{name}" for name in names}
 
 

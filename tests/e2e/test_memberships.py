@@ -127,7 +127,7 @@ def test_a_queue_from_before_a_topic_grew_is_drained_first(settings: SettingsFac
     with stage(settings, tmp_path, partitions=1) as set_up:
         topics, admin = set_up.settings.topics, operator.connected(set_up.settings)
         names = set_up.submit([f"doc:{n}" for n in range(10)])
-        for name in (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal):
+        for name in (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state):
             operator.grow(admin, name, 2)
         words = _words(set_up.worker())
         assert "has grown beyond the 1 partitions" in words

@@ -21,6 +21,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked, tombstone
 from dispatcher.core.record import Message, Record
 from dispatcher.core.recorded import Recorded
+from dispatcher.core.tried import Tried
 from dispatcher.core.verdict import Tries
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
@@ -43,6 +44,7 @@ class Running:
         self._posted: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.journals: dict[int, Journal] = {}  # as they were read last
         self.inbox: SimpleQueue[object] = SimpleQueue()
+        self.tried: dict[int, list[Tried]] = {}  # what the last answer said is noted
         self.restorer = Restorer(
             settings, ID, CompactedReader(settings), self, lambda function, *args: function(*args), self.inbox, SystemClock(), logger()
         )
@@ -52,10 +54,11 @@ class Running:
     def commanded(self, records: list[Record]) -> None:
         self._posted.put(("commanded", records))
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None:
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None:
         if journal is not None:
             self.journals[owner.partition] = journal
         self._posted.put(("restored", (owner, entries)))
+        self.tried[owner.partition] = tried
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
         self._posted.put(("fetched", (owner, found, missing)))

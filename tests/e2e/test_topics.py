@@ -22,7 +22,7 @@ from tests.e2e.conftest import Run
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
-NAMES = ("requests", "replies", "dlq", "parked", "journal", "control", "workers")
+NAMES = ("requests", "replies", "dlq", "parked", "journal", "state", "control", "workers")
 
 
 def positions(settings: Settings) -> dict[int, tuple[int, str | None]]:
@@ -69,6 +69,7 @@ def test_init_creates_what_check_wants(settings: SettingsFactory, prefix: str) -
         "dlq": (4, 8 * MIB),
         "parked": (4, made.topics.parked_max_bytes),
         "journal": (4, MIB),
+        "state": (4, MIB),
         "control": (1, MIB),
         "workers": (1, MIB),
     }
@@ -99,6 +100,7 @@ def test_differences_are_listed_and_not_mended(settings: SettingsFactory, prefix
         Difference(f"{prefix}.dlq", "partitions", "2", "3"),
         Difference(f"{prefix}.parked", "partitions", "2", "3"),
         Difference(f"{prefix}.journal", "partitions", "2", "3"),
+        Difference(f"{prefix}.state", "partitions", "2", "3"),
         Difference(f"{prefix}.parked", "max.message.bytes", str(made.topics.parked_max_bytes), str(other.topics.parked_max_bytes)),
     }
     assert set(check_topics(other)) == expected

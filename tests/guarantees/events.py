@@ -19,7 +19,8 @@ from dispatcher.core.ending import CUT_OFF
 class Submitted:
     """A request stands in the log for good (committed, if its producer is transactional). `deadline` on the clock of `CallStarted.at`.
 
-    `name` is the id that its sender gave it, if any; `asks` tells what is asked for from something else.
+    `name` is the id that its sender gave it, if any; `asks` tells what is asked for from something else. `once`: it must not be called
+    twice. `attempts_max`: calls that it may cost.
     """
 
     partition: int
@@ -28,6 +29,8 @@ class Submitted:
     deadline: float = math.inf
     name: str = ""
     asks: str = ""
+    once: bool = False
+    attempts_max: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,16 @@ class CallStarted:
 class CallEnded:
     """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`.
 
-    `says` of the callee: `ok`, `failed`, or nothing, also where that is not known.
+    `says` of the callee: `ok`, `failed`, or nothing, also where that is not known. `undone`: it cannot have done it. `spent`: it has cost
+    an attempt; `may_be_spared`: but for a failure that the worker counts as an outage's.
     """
 
     call: int
     at: float = 0.0
     says: str = ""
+    undone: bool = False
+    spent: bool = False
+    may_be_spared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,23 @@ class Parked:
 @dataclass(frozen=True, slots=True)
 class Unparked:
     """The parked request is no more: its tombstone stands for good. Told behind the reply that was published with it."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """How the request was tried stands on the state topic for good; `failures`: attempts that it has cost."""
+
+    partition: int
+    offset: int
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Nothing is noted of the request any more. Told behind the reply that was published with it."""
 
     partition: int
     offset: int
@@ -248,6 +272,8 @@ Event = (
     | Committed
     | Parked
     | Unparked
+    | Attempted
+    | Forgotten
     | Held
     | Released
     | Cancelled

@@ -35,6 +35,7 @@ from tests.guarantees.events import (
 from tests.guarantees.lanes import CancelCutsOff, HeldStartsNothing, OneAtATime, Order
 from tests.guarantees.leftovers import NothingLeft
 from tests.guarantees.outages import OneProbe
+from tests.guarantees.tries import AtMostOnce, Budget
 
 Position = tuple[int, int]
 
@@ -404,6 +405,8 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         NothingLate(),
         EnoughTime(),
         Duplicates(repeats_allowed=is_weaker),
+        AtMostOnce(),
+        *([] if is_weaker else [Budget()]),
         NothingLeft(repeats_allowed=is_weaker),
         OneProbe(),
         NothingStuck(handover_max_s=handover_max_s),

@@ -1,25 +1,31 @@
-"""What may not be left when all is over."""
+"""What a world leaves behind for nobody."""
 
 from __future__ import annotations
 
 from tests.guarantees.copies import LateCopies
-from tests.guarantees.events import Event, Held, Parked, Released, ReplyVisible, Unparked
+from tests.guarantees.events import Attempted, Event, Forgotten, Held, Parked, Released, ReplyVisible, Unparked
 
 Position = tuple[int, int]
 
 
 class NothingLeft:
-    """In the end no request is still parked that has its reply, and none is still to be skipped.
+    """In the end no request is still parked that has its reply, nothing is noted of its tries, and none is still to be skipped.
 
-    `repeats_allowed`: at least once, what a lost worker had parked may come when its successor has answered it: the next owner ends it.
+    `repeats_allowed`: at least once, what a lost worker had parked or noted may come when its successor has answered it: the next owner
+    ends it.
 
     >>> judge = NothingLeft()
     >>> for event in (Parked(0, 1), Parked(0, 2), ReplyVisible(0, 1), Unparked(0, 1), ReplyVisible(0, 2), Parked(0, 3)):
     ...     judge.see(event)
     >>> for event in (Held("request:r/0/7@topic-id"), Held("key:a"), Held("request:r/0/8@topic-id"), Released("request:r/0/7@topic-id")):
     ...     judge.see(event)
-    >>> judge.findings()
-    ['(0, 2) is still parked, and has its reply', 'request:r/0/8@topic-id is still to be skipped']
+    >>> for event in (Attempted(0, 1), Attempted(0, 2), Attempted(0, 3), Forgotten(0, 2)):
+    ...     judge.see(event)
+    >>> for finding in judge.findings():
+    ...     print(finding)
+    (0, 2) is still parked, and has its reply
+    (0, 1) is still known to have been tried, and has its reply
+    request:r/0/8@topic-id is still to be skipped
     """
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
@@ -27,6 +33,7 @@ class NothingLeft:
         self._copies = LateCopies()
         self._parked: set[Position] = set()
         self._replied: set[Position] = set()
+        self._noted: set[Position] = set()
         self._skips: set[str] = set()
 
     def see(self, event: Event) -> None:
@@ -42,6 +49,10 @@ class NothingLeft:
                 self._parked.add((partition, offset))
             case Unparked(partition, offset):
                 self._parked.discard((partition, offset))
+            case Attempted(partition, offset):
+                self._noted.add((partition, offset))
+            case Forgotten(partition, offset):
+                self._noted.discard((partition, offset))
             case ReplyVisible(partition, offset):
                 self._replied.add((partition, offset))
             case _:
@@ -50,4 +61,6 @@ class NothingLeft:
     def findings(self) -> list[str]:
         """Say what is left."""
         left = [f"{position} is still parked, and has its reply" for position in sorted(self._parked & self._replied - self._copies.stale)]
+        noted = set() if self._repeats_allowed else self._noted & self._replied
+        left += [f"{position} is still known to have been tried, and has its reply" for position in sorted(noted)]
         return left + [f"{target} is still to be skipped" for target in sorted(self._skips)]

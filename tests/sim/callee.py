@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
@@ -42,6 +42,7 @@ class Callee:
         self._key_of = key_of
         self.quiet = False  # the faults are over: every call succeeds soon
         self.down = False  # every call fails
+        self.is_guarded = False  # by a circuit breaker, which spares requests the cost of an outage
         self._numbers = count(1)
 
     def engine(self, process: Process) -> CalleeEngine:
@@ -67,9 +68,12 @@ class CalleeEngine:
     async def call(self, call: Call) -> CallResult:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
         number = self._callee.begin(call, self._process.name, self._process.now)
-        says = ""
+        ended = CallEnded(number)
         try:
             result = await self._answer(number, self._process.now + call.timeout_s)
+        except ValueError:
+            ended = CallEnded(number, spent=True)
+            raise
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
                 # A transport may need a moment to let go.
@@ -78,11 +82,14 @@ class CalleeEngine:
         else:
             # One that its deadline has cut off says nothing.
             is_cut = result == OUT_OF_TIME and call.timeout_s < self._callee.manners.hang_s
-            says = "" if is_cut else _SAYS.get(find(result, 0).fault, "")
+            of = _SAYS.get(find(result, 0).fault, "")
+            undone, spent = _known(result)
+            may_be_spared = spent and of == "failed" and self._callee.is_guarded
+            ended = CallEnded(number, 0.0, "" if is_cut else of, undone=undone, spent=spent, may_be_spared=may_be_spared)
             return result
         finally:
             if self._process.alive:
-                self._callee.tell(CallEnded(number, self._process.now, says))
+                self._callee.tell(replace(ended, at=self._process.now))
 
     async def _answer(self, number: int, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners
@@ -129,6 +136,19 @@ class CalleeEngine:
         self._process.after(delay_s, _set, future, ending)
         result: CallResult = await future
         return result
+
+
+def _known(result: CallResult) -> tuple[bool, bool]:
+    """Whether the callee cannot have done it, and whether it has cost an attempt."""
+    match result:
+        case NotSent():
+            return True, True
+        case Answered(status=429 | 503, headers=headers):
+            return True, "retry-after" not in dict(headers)
+        case Answered(status=status):
+            return False, status >= 500
+        case _:
+            return False, True
 
 
 def _set(future: asyncio.Future[CallResult | None], ending: CallResult | None) -> None:

@@ -14,7 +14,20 @@ from confluent_kafka import KafkaError
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.commit_note import decode
 from dispatcher.core.record import Message, Record
-from tests.guarantees.events import Committed, Event, Held, LetterVisible, Lost, Noted, Parked, Released, Unparked, reply_visible
+from tests.guarantees.events import (
+    Attempted,
+    Committed,
+    Event,
+    Forgotten,
+    Held,
+    LetterVisible,
+    Lost,
+    Noted,
+    Parked,
+    Released,
+    Unparked,
+    reply_visible,
+)
 from tests.sim.faults import Refused, abortable, plain, retriable
 from tests.sim.group import ClassicGroup, ConsumerGroup, Group
 from tests.sim.logs import Log
@@ -24,10 +37,11 @@ from tests.sim.schedule import Schedule
 from tests.sim.transactions import Transactions
 
 T = TypeVar("T")
-REQUESTS, REPLIES, DEAD_LETTERS, PARKED, CONTROL = "sim.requests", "sim.replies", "sim.dlq", "sim.parked", "sim.control"
+REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
+PARKED, STATE, CONTROL = "sim.parked", "sim.state", "sim.control"
 JOURNAL = "sim.journal"
 # The topics that are compacted.
-COMPACTED = (PARKED, CONTROL)
+COMPACTED = (PARKED, STATE, CONTROL)
 TOPIC_ID = bytes(range(16))
 TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 # One way through the network: at most, usually, and for the few that are slow.
@@ -58,7 +72,7 @@ class Cluster:
         self.chance = chance
         self.setup = setup
         self.tell = tell
-        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED, JOURNAL)
+        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED, JOURNAL, STATE)
         self.logs = {(topic, n): Log(f"{topic}-{n}", n, now=lambda: schedule.now) for topic in topics for n in range(setup.partitions)}
         self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
         self._epochs: dict[str, dict[int, int]] = defaultdict(dict)  # worker -> partition -> the highest under which it has had it
@@ -86,6 +100,10 @@ class Cluster:
             return
         if message.topic == PARKED:
             self.tell((Unparked if message.value is None else Parked)(*_original(message.key)))
+            return
+        if message.topic == STATE:
+            place = _original(message.key)
+            self.tell(Forgotten(*place) if message.value is None else Attempted(*place, orjson.loads(message.value)["failures"]))
             return
         if message.topic == CONTROL:
             self._control(_text(message.key), is_ended=message.value is None)
@@ -206,8 +224,8 @@ def _number(text: bytes | None) -> int:
 
 
 def _original(key: bytes | None) -> tuple[int, int]:
-    """Take the key of a parked request apart."""
-    _, partition, offset = _text(key).split("/")
+    """Take the key of a parked request, or of what is noted of one, apart."""
+    *_, partition, offset = _text(key).split("/")
     return int(partition), int(offset)
 
 

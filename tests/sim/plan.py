@@ -38,6 +38,8 @@ FAULTS: tuple[FaultKind, ...] = (
     *("stall_restorer", "trim", "compact"),
 )
 ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "skip", "cancel", "cancel")
+# What a request may cost that says nothing else.
+ATTEMPTS_MAX = 3
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
@@ -83,6 +85,7 @@ class Plan:
     """A whole world before it runs. `starts`: when each worker begins. `room`: fields of `Room` that are not as the settings say.
 
     `hot`: the share of requests that one key of each partition has before the others. `outages`: when the callee is down, and for how long.
+    `once`: the share of requests that must not be called twice.
     """
 
     seed: int
@@ -97,6 +100,7 @@ class Plan:
     room: tuple[tuple[str, float], ...] = ()
     hot: float = 0.0
     outages: tuple[tuple[float, float], ...] = ()
+    once: float = 0.0
 
 
 def draw(seed: int, **fixed: Any) -> Plan:
@@ -127,9 +131,11 @@ def draw(seed: int, **fixed: Any) -> Plan:
     settings = with_breaker(settings, chance.choice((0, 2, 5)), chance.choice((0.5, 2.0, 8.0)))
     is_down = settings.upstreams["sample"].has_breaker and chance.random() < 0.5
     outages = ((chance.uniform(0, span_s), chance.choice((1.0, 5.0, 15.0))),) if is_down else ()
+    # Of a chance of its own: worlds of before stay as they were.
+    once = Random(-1 - seed).choice((0.0, 0.3, 1.0)) if settings.worker.publishing == "exactly_once" else 0.0
     return Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
-        *(orders, room, hot, outages),
+        *(orders, room, hot, outages, once),
     )
 
 
@@ -158,7 +164,7 @@ def staged(
         "manners": manners,
         "outages": outages,
     }
-    return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0)
+    return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0, once=0.0)
 
 
 def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
@@ -227,7 +233,7 @@ def with_breaker(settings: Settings, failures: int, open_s: float) -> Settings:
 @cache
 def settings_of(worker: tuple[tuple[str, Any], ...]) -> Settings:
     """Make the settings of a worker's table; the rest is the same in every world."""
-    upstream = {"base_url": "http://127.0.0.1:1", "attempts_max": 3, "backoff_base_s": 0.2, "backoff_max_s": 1.0}
+    upstream = {"base_url": "http://127.0.0.1:1", "attempts_max": ATTEMPTS_MAX, "backoff_base_s": 0.2, "backoff_max_s": 1.0}
     return Settings.model_validate({"topics": {"prefix": "sim"}, "worker": dict(worker), "upstreams": {"sample": upstream}})
 
 

@@ -15,7 +15,7 @@ from dispatcher.core.record import Message
 from dispatcher.core.recorded import Recorded
 from dispatcher.worker.journal_log import JournalLog
 from dispatcher.worker.letters import Recall
-from dispatcher.worker.parked_log import Steps
+from dispatcher.worker.whole import Steps
 from tests.sim.cluster import JOURNAL
 from tests.sim.plan import Fault
 from tests.sim.planted import Planted, written_outside_the_transaction

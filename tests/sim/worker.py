@@ -22,6 +22,7 @@ from dispatcher.core.partition import Partition
 from dispatcher.core.record import Record
 from dispatcher.core.request import Decoder, Request
 from dispatcher.core.room import Room
+from dispatcher.core.status import Reason
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine
@@ -31,7 +32,7 @@ from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
 from tests.guarantees.events import Cancelled, Crashed, Held, Released
 from tests.sim.callee import Callee
-from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, REQUESTS, TOPIC_ID, TOPIC_ID_TEXT, Cluster
+from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, REQUESTS, STATE, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
 from tests.sim.process import Killed, Process, ProcessClock
@@ -40,7 +41,7 @@ from tests.sim.reader import IDLE_S, Reader
 
 T = TypeVar("T")
 MIB = 1024 * 1024
-LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB, PARKED: 2 * MIB, JOURNAL: MIB, CONTROL: MIB}
+LIMITS = {REPLIES: 8 * MIB, DEAD_LETTERS: 8 * MIB, PARKED: 2 * MIB, JOURNAL: MIB, STATE: MIB, CONTROL: MIB}
 
 
 class SimulatedSink(Sink):
@@ -131,7 +132,9 @@ class Ear:
         self.info("cancelled", at=(request.record.partition, request.record.offset))
 
     def settled(self, outcome: Any, *, misplaced: bool) -> None:
-        """Hear of an outcome."""
+        """Hear of an outcome; how many were unknown is counted."""
+        if outcome.reply is not None and outcome.reply.reason is Reason.OUTCOME_UNKNOWN:
+            self._tally["outcome_unknown"] += 1
         if self._trace is not None:
             record = outcome.record
             at = None if record is None else (record.partition, record.offset)

@@ -36,7 +36,7 @@ from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
 from tests.sim.operator import Operator
-from tests.sim.plan import Fault, Order, Plan, Write, keys_of
+from tests.sim.plan import ATTEMPTS_MAX, Fault, Order, Plan, Write, keys_of
 from tests.sim.process import WALL
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
@@ -91,6 +91,9 @@ class World:
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
+        self._once: set[tuple[int, int]] = set()  # requests that must not be called twice
+        self._drawing = Random(plan.seed + 2)  # of them
+        self._single: set[tuple[int, int]] = set()  # requests that may cost one attempt
         self._halting: set[tuple[int, int]] = set()  # requests whose failure halts their key
         self._parked: set[tuple[int, int]] = set()
         self._submissions: defaultdict[int, list[Submitted]] = defaultdict(list)
@@ -100,6 +103,7 @@ class World:
         bounds: dict[str, Any] = dict(plan.room)
         self.room = replace(room_of(plan.settings), **bounds)
         self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
+        self.callee.is_guarded = plan.settings.upstreams["sample"].has_breaker
         self.workers: dict[int, Worker] = {}
         self._incarnations: Counter[int] = Counter()
         self._quiet = False
@@ -231,11 +235,12 @@ class World:
 
     def _submitted(self, log: Log, offset: int, deadline: float = math.inf) -> None:
         self._written += 1
-        record = log.record(offset)
+        record, place = log.record(offset), (log.partition, offset)
         (_, name), *_ = record.headers or (("", b""),)
-        asks = "other" if record.value == VALUES["other"] else ""
-        key = self.cluster.key_of(log.partition, offset)
-        submitted = Submitted(log.partition, offset, key, deadline, (name or b"").decode(), asks)
+        asks = "other" if (record.value or b"").startswith(VALUES["other"][:-1]) else ""
+        key, most = self.cluster.key_of(*place), 1 if place in self._single else ATTEMPTS_MAX
+        name_text = (name or b"").decode()
+        submitted = Submitted(*place, key, deadline, name_text, asks, once=place in self._once, attempts_max=most)
         self._submissions[log.partition].append(submitted)
         self.tell(submitted)
 
@@ -244,6 +249,7 @@ class World:
         key = keys[0] if self._plan.hot and self._chance.random() < self._plan.hot else self._chance.choice(keys)
         if write.kind == "halting":
             self._halting.add((log.partition, log.end))
+            self._single.add((log.partition, log.end))
         value = VALUES.get(write.kind, VALUES["request"])
         if write.kind == "dated":
             # A millisecond is what the text can say: up to one later than its event.
@@ -252,6 +258,9 @@ class World:
             value = orjson.dumps({"upstream": "sample", "deadline": text, "after_failure": after})
             if after == "halt_key":
                 self._halting.add((log.partition, log.end))
+        if self._drawing.random() < self._plan.once and value != VALUES["malformed"]:
+            self._once.add((log.partition, log.end))
+            value = value[:-1] + b',"repeat":"never"}'
         return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
 
     def _order(self, order: Order) -> None:

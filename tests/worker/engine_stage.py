@@ -31,6 +31,7 @@ from dispatcher.worker.clock import Clock, SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Began, Fetch, Recall, Restore
 from tests.core.aside import Aside
+from tests.core.notes import Notes
 from tests.specimens import REPLY_TOPICS, TOPIC_ID, answer, record, settings
 from tests.waiting import eventually_async
 
@@ -140,6 +141,7 @@ class Stage:
         self.remembered: list[Finished] = []  # what the journal holds
         self.recalls = 0
         self.asides: dict[int, Aside] = defaultdict(Aside)
+        self.notes: dict[int, Notes] = defaultdict(Notes)
         self.published: list[Outcome] = []
         self.heard: list[letters.Command] = []
         self._control = 0
@@ -199,6 +201,7 @@ class Stage:
         for letter in _drained(self.outcomes):
             if isinstance(letter, Outcome):
                 self._keep(letter)
+                self.notes[letter.owner.partition].publish(letter)
                 outcomes.append(self.asides[letter.owner.partition].publish(letter))
             else:
                 assert isinstance(letter, Began)
@@ -233,7 +236,8 @@ class Stage:
         for letter in wishes:
             match letter:
                 case Restore(owner):
-                    self.engine.restored(owner, self.asides[owner.partition].entries(), self._journal(owner))
+                    about = self.asides[owner.partition].entries(), self._journal(owner), self.notes[owner.partition].tried()
+                    self.engine.restored(owner, *about)
                 case Recall():
                     self.engine.recalled(letter, self._recorded(letter))
                 case Fetch(owner, entries):
@@ -247,6 +251,10 @@ class Stage:
     def answered(self) -> list[tuple[int, str]]:
         """Offsets and statuses of the replies that were published, in order."""
         return [(one.record.offset, one.reply.status.value) for one in self.published if one.record is not None and one.reply is not None]
+
+    def replied(self) -> list[Outcome]:
+        """The outcomes with replies, in order."""
+        return [one for one in self.published if one.reply is not None]
 
     def parked(self, partition: int = 0) -> list[int]:
         """Offsets of what is parked."""

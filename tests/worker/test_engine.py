@@ -151,7 +151,7 @@ async def test_a_wait_that_ends_sooner_than_one_before_is_not_missed() -> None:
     stage.skip(0)
     await stage.play()
     stage.callee.answer(1, 503, retry_after_s=0.1)
-    await eventually_async(lambda: [0, 1, 1] == stage.callee.started)
+    await stage.until(lambda: [0, 1, 1] == stage.callee.started)
 
 
 # --- what people want -----------------------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ async def test_strict_ordering_is_one_lane() -> None:
         await stage.play()
         assert [n] == list(stage.callee.calls)
         stage.callee.answer(n, 503, retry_after_s=0.1)
-        await eventually_async(lambda n=n: [n, n] == stage.callee.started[-2:])  # type: ignore[misc]
+        await stage.until(lambda n=n: [n, n] == stage.callee.started[-2:])  # type: ignore[misc]
         stage.answer_all()
     await stage.play()
     assert [n for n in range(8) for _ in range(2)] == stage.callee.started

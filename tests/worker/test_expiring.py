@@ -122,7 +122,7 @@ async def test_after_a_call_it_is_a_dead_letter() -> None:
     watch.later_s = 601
     stage.engine._early._expire(stage.engine.partitions[0])
     await stage.play()
-    (outcome,) = stage.published
+    (outcome,) = stage.replied()
     assert outcome.reply is not None
     assert outcome.letter is not None
     assert ("dead", "deadline_exceeded", 1) == (outcome.reply.status, outcome.letter.reason, outcome.letter.attempts)

@@ -66,7 +66,7 @@ def test_what_ended_within_the_window_is_known_before_the_first_call() -> None:
     assert Known(40, Status.OK, NOW - 10, REPLIES, 0) == known(journal)
     assert known(journal, "r-2") is None
     assert 1 == len(journal)
-    assert {0: (5, 8)} == of.topics.begun[-1]
+    assert {0: (5, 8)} in of.topics.begun
 
 
 def test_no_more_is_read_than_can_be_kept() -> None:
@@ -74,7 +74,7 @@ def test_no_more_is_read_than_can_be_kept() -> None:
     of = made(dedup_max_entries=10)
     note(of, *(end(f"r-{n}") for n in range(50)))
     journal = restored(of)
-    assert {0: (30, 50)} == of.topics.begun[-1]
+    assert {0: (30, 50)} in of.topics.begun
     assert ([f"r-{n}" for n in range(40, 50)], 10) == ([f"r-{n}" for n in range(50) if known(journal, f"r-{n}")], len(journal))
     assert 1 == of.log.events["journal_read"]
 
@@ -84,7 +84,7 @@ def test_where_nothing_is_remembered_nothing_is_read() -> None:
     of = made(dedup_window_s=0)
     note(of, end())
     assert [("restored", OWNER, [])] == of.turn(Restore(OWNER))
-    assert 1 == of.topics.readings["begun"], "the parked topic"
+    assert 2 == of.topics.readings["begun"], "the parked topic and the one of tries"
 
 
 def test_kafka_goes_away_in_the_middle() -> None:

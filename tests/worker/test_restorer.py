@@ -17,6 +17,7 @@ from dispatcher.core.outcome import Owner
 from dispatcher.core.parked import Entry, Parked, tombstone
 from dispatcher.core.record import Message, Record
 from dispatcher.core.recorded import Recorded
+from dispatcher.core.tried import Tried
 from dispatcher.core.verdict import Tries
 from dispatcher.errors import BrokerAway, BrokerDenied
 from dispatcher.settings import Settings
@@ -135,8 +136,9 @@ class Set:
     def commanded(self, records: list[Record]) -> None:
         self.told.append(("commanded", [record.key for record in records]))
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None) -> None:
-        self.told.append(("restored", owner, entries) if journal is None else ("restored", owner, entries, journal))
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None:
+        about = (*(() if journal is None else (journal,)), *((tried,) if tried else ()))
+        self.told.append(("restored", owner, entries, *about))
 
     def recalled(self, recall: Recall, recorded: Recorded | None) -> None:
         self.told.append(("recalled", recall, recorded))

@@ -211,7 +211,7 @@ class Sink:
         """
         self._questions = self._questions or admin.untried(self._settings, STEP_S, logger=self._logger)
         topics = self._settings.topics
-        written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.control, *topics.reply_topics}
+        written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control, *topics.reply_topics}
         try:
             found = admin.facts_of(self._questions, written)
         except BrokerError:

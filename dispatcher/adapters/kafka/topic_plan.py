@@ -40,6 +40,8 @@ def plans(settings: Settings) -> dict[str, TopicPlan]:
     # seconds; control is followed, by workers that may be cut off: who comes back within a week has missed nothing.
     made[topics.parked] = TopicPlan(topics.partitions, _table(topics.parked_max_bytes, 10, 60 * MINUTE_MS) | copies)
     made[topics.journal] = TopicPlan(topics.partitions, _window(settings.worker.dedup_window_s) | copies)
+    # What is noted of tries is read with them, and as short-lived.
+    made[topics.state] = TopicPlan(topics.partitions, _table(_INSIDE_MAX_BYTES, 10, 60 * MINUTE_MS) | copies)
     made[topics.control] = TopicPlan(1, _table(_INSIDE_MAX_BYTES, 10, 7 * DAY_MS) | copies)
     # Slots may be named after processes: what a worker that is gone said last goes after a day.
     gone = {"cleanup.policy": "compact,delete", "retention.ms": str(DAY_MS)}

@@ -1,0 +1,33 @@
+"""The state topic as lanes and partitions meet it: the last note of each request counts."""
+
+from __future__ import annotations
+
+from dispatcher.core.outcome import Outcome
+from dispatcher.core.record import Record
+from dispatcher.core.tried import Tried, place_of, read_tried
+from tests.specimens import TOPIC_ID
+
+STATE = "dispatcher.state"
+
+
+class Notes:
+    """What is known of requests, by offset."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Tried] = {}
+
+    def publish(self, outcome: Outcome) -> None:
+        """Write what an outcome has for this topic."""
+        for message in outcome.messages():
+            if message.topic == STATE:
+                written = Record(STATE, message.partition, 0, message.key, message.value, message.headers)
+                offset, tried = place_of(written, TOPIC_ID), read_tried(written, TOPIC_ID)
+                assert offset is not None
+                if tried is None:
+                    self.known.pop(offset, None)
+                else:
+                    self.known[offset] = tried
+
+    def tried(self) -> list[Tried]:
+        """What a new owner reads."""
+        return list(self.known.values())
