@@ -6,8 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from dispatcher.core.call import Answered
-from dispatcher.core.verdict import Dead, Patience, Retry, Settled, Verdict
+from dispatcher.core.callees.verdict import Dead, Patience, Retry, Settled, Verdict
+from dispatcher.core.messages.call import Answered
 
 MONO, WALL = 1000.0, 1795952211.0  # the latter: Sun, 29 Nov 2026 11:36:51 GMT
 CHANCE = 0.5

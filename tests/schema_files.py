@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from dispatcher.core.asyncapi import asyncapi_document
-from dispatcher.core.schema import text
+from dispatcher.core.messages.asyncapi import asyncapi_document
+from dispatcher.core.messages.schema import text
 
 FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 

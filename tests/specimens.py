@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
-from dispatcher.core.call import Answered, HeaderPairs
-from dispatcher.core.envelope import Envelope, Refusal
 from dispatcher.core.instant import Instant
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder, Request
-from dispatcher.core.steps import Intend, Step, Tell
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Intend, Step, Tell
+from dispatcher.core.messages.call import Answered, HeaderPairs
+from dispatcher.core.messages.envelope import Envelope, Refusal
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import Decoder, Request
 from dispatcher.settings import Settings
 
 TOPIC_ID = "pX3kQ9aZSb2v0m7c1d4e5f"

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.client import OPEN_MAX, Submitter, stamp
-from dispatcher.core.submission import Receipt, Submission, request
+from dispatcher.core.messages.submission import Receipt, Submission, request
 from dispatcher.errors import BrokerError, ConfigError, SubmitUnknown
 from dispatcher.settings import Settings
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder, Request
-from dispatcher.core.status import Reason, Status
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.messages.status import Reason, Status
 from dispatcher.demo import load, tally
 from dispatcher.demo.awkward import KINDS, awkward
 from dispatcher.demo.load import OK, Expected, Planned, read_trace, skewed

@@ -105,7 +105,7 @@ def test_every_row_has_tests_that_exist_or_a_reason(table: str, telling: Collect
 
 def test_every_row_that_rests_upon_the_table_of_answers_has_answers_there() -> None:
     """The tests that go through that table prove nothing for a row that it does not have."""
-    table = "core/test_answers.py::test_each_answer_means_what_the_table_says"
+    table = "core/callees/test_answers.py::test_each_answer_means_what_the_table_says"
     resting = {name for name, row in read("failures_callees.toml").items() if table in row["tests"]}
     assert {case.row for case in CASES} == resting
 

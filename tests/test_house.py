@@ -172,14 +172,15 @@ def test_no_file_knows_a_machine_or_a_registry() -> None:
 # --- who may import whom ----------------------------------------------------------------------------------------------
 
 PLANTED_ARROWS = {
-    "core asks an adapter": ("core/lane.py", "import planted.adapters.http"),
-    "core reads the clock": ("core/lane.py", "import time"),
-    "core knows Kafka": ("core/lane.py", "import confluent_kafka"),
+    "core asks an adapter": ("core/lanes/lane.py", "import planted.adapters.http"),
+    "core reads the clock": ("core/lanes/lane.py", "import time"),
+    "core knows Kafka": ("core/lanes/lane.py", "import confluent_kafka"),
+    "a message knows the lanes": ("core/messages/__init__.py", "import planted.core.lanes.lane"),
     "adapter knows an adapter": ("adapters/http.py", "import planted.adapters.logs"),
     "adapter knows the command line": ("adapters/http.py", "import planted.cli"),
     "client knows the worker": ("client.py", "import planted.worker"),
     "errors know settings": ("errors.py", "import planted.settings"),
-    "settings know the core": ("settings.py", "import planted.core.lane"),
+    "settings know the core": ("settings.py", "import planted.core.lanes.lane"),
     "the callee knows Kafka": ("sample_upstream.py", "import confluent_kafka"),
 }
 
@@ -193,7 +194,8 @@ def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
 def plant_tree(folder: Path) -> None:
     """A package `planted` with the rooms of the house and its contracts, all kept."""
     rooms = ("__init__", "settings", "errors", "client", "sample_upstream", "demo", "cli/__init__", "worker/__init__", "core/__init__")
-    for room in (*rooms, "core/lane", "adapters/__init__", "adapters/http", "adapters/logs"):
+    core = (f"core/{room}/__init__" for room in ("messages", "progress", "callees", "internal", "lanes", "operations"))
+    for room in (*rooms, *core, "core/lanes/lane", "adapters/__init__", "adapters/http", "adapters/logs"):
         path = folder / "planted" / f"{room}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
@@ -203,7 +205,7 @@ def plant_tree(folder: Path) -> None:
 
 
 def test_imports_follow_the_arrows() -> None:
-    """The command line -> demo -> worker | client -> adapters -> core -> settings | errors, adapters apart, the core pure."""
+    """The command line -> demo -> worker | client -> adapters -> core -> settings | errors, adapters apart, a pure core, rooms in order."""
     result = lint_imports(ROOT)
     assert result.returncode == 0, result.stdout
 

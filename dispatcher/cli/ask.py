@@ -172,8 +172,8 @@ def _status(reply: Reply) -> str:
 def _record_line(options: Options, reply: Reply) -> bytes:
     """Give the whole record of a reply, headers too, as `replies --json` prints it: read again from where it stands."""
     from dispatcher.client import Query, replies
-    from dispatcher.core.positions import Anchor, Position, Span
-    from dispatcher.core.record_json import record_line
+    from dispatcher.core.messages.record_json import record_line
+    from dispatcher.core.operations.positions import Anchor, Position, Span
 
     span = Span(Position(Anchor.OFFSET, reply.offset), Position(Anchor.OFFSET, reply.offset + 1))
     query = Query(span, (reply.partition,), until_end=True)

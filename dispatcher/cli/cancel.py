@@ -10,7 +10,7 @@ import typer
 from dispatcher.cli import ask
 from dispatcher.cli.app import Options
 from dispatcher.cli.rows import say, word
-from dispatcher.core.status import Status
+from dispatcher.core.messages.status import Status
 from dispatcher.errors import RefusedError
 
 if TYPE_CHECKING:

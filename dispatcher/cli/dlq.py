@@ -15,8 +15,8 @@ from dispatcher.core.durations import parse_duration
 from dispatcher.errors import CallFailed, ConfigError
 
 if TYPE_CHECKING:
-    from dispatcher.core.positions import Position
-    from dispatcher.core.record import Record
+    from dispatcher.core.messages.record import Record
+    from dispatcher.core.operations.positions import Position
 
 # What stands where a value is not text: a person sees that there is more, `--json` has it all.
 _SHOWN_BYTES = 4096
@@ -41,7 +41,7 @@ def _list(
 ) -> None:
     """List the dead letters that are there: place, time, reason, key, message, stage and attempts."""
     from dispatcher import client
-    from dispatcher.core.positions import START, Span
+    from dispatcher.core.operations.positions import START, Span
 
     options: Options = ctx.obj
     query = client.Query(
@@ -61,8 +61,8 @@ def _show(
 ) -> None:
     """Show one dead letter whole: why it is here, and the original record."""
     from dispatcher import client
-    from dispatcher.core.positions import NUMBER_MAX, Anchor, Position, Span
-    from dispatcher.core.record_json import record_line
+    from dispatcher.core.messages.record_json import record_line
+    from dispatcher.core.operations.positions import NUMBER_MAX, Anchor, Position, Span
 
     options: Options = ctx.obj
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,19})", at)
@@ -79,7 +79,7 @@ def _show(
 
 def _since(text: str) -> Position:
     """Read `24h` or an absolute `@` time. Raises ConfigError."""
-    from dispatcher.core.positions import Anchor, Position, parse_position
+    from dispatcher.core.operations.positions import Anchor, Position, parse_position
 
     now = datetime.now(UTC)
     if text.startswith("@"):
@@ -92,7 +92,7 @@ def _since(text: str) -> Position:
 
 def _reason(text: str | None) -> str | None:
     """Check a reason against the closed list: a mistyped one would find nothing and look like good news."""
-    from dispatcher.core.status import Reason
+    from dispatcher.core.messages.status import Reason
 
     known = sorted({reason.value for reason in Reason} - {Reason.REPLY_TOO_LARGE.value})
     if text is not None and text not in known:
@@ -101,7 +101,7 @@ def _reason(text: str | None) -> str | None:
 
 
 def _row(letter: Record, _whole: bool) -> str:
-    from dispatcher.core.glance import error_header
+    from dispatcher.core.messages.glance import error_header
 
     columns = [place(letter), moment(letter.timestamp_ms), word(error_header(letter, "reason")), word(letter.key)]
     columns += [word(error_header(letter, name)) for name in ("message", "stage", "delivery.count")]
@@ -113,8 +113,8 @@ LETTER = Table("PLACE TIME REASON KEY MESSAGE STAGE ATTEMPTS", _row)
 
 def _whole(letter: Record) -> str:
     """Show a letter for reading: why, where from, the original's headers, the original's value."""
-    from dispatcher.core import dead_letter
-    from dispatcher.core.glance import dead_id, error_header, number
+    from dispatcher.core.messages import dead_letter
+    from dispatcher.core.messages.glance import dead_id, error_header, number
 
     known = {name: error_header(letter, name) for name in ("topic", "partition", "offset", "timestamp")}
     facts = {

@@ -19,8 +19,8 @@ from dispatcher.errors import ConfigError, WaitTimeout
 
 if TYPE_CHECKING:
     from dispatcher.client.lanes import Description, Effect, Lanes, Skip
-    from dispatcher.core.control import Command, Target
-    from dispatcher.core.lane_board import Facts, LaneRow, PartitionRow
+    from dispatcher.core.internal.control import Command, Target
+    from dispatcher.core.operations.lane_board import Facts, LaneRow, PartitionRow
 
 # As often as workers tell of themselves, by default.
 WATCH_S = 2.0
@@ -62,7 +62,7 @@ def _list(ctx: typer.Context, watch: Annotated[bool, typer.Option("--watch", hel
 
 def _describe(ctx: typer.Context, key: _Key = None, partition: _Partition = None) -> None:
     """Describe one lane, or one partition: why it stands and until when, what is queued and parked, and the request whose turn it is."""
-    from dispatcher.core.lane_board import Facts  # noqa: F401 - pydantic models, needed only here
+    from dispatcher.core.operations.lane_board import Facts  # noqa: F401 - pydantic models, needed only here
 
     options: Options = ctx.obj
     found = _lanes(options).describe(_target(key, partition))
@@ -160,7 +160,7 @@ def _again(lanes: Lanes) -> Iterator[Facts]:
 
 def _show_board(options: Options, facts: Facts) -> None:
     """Print both tables; for programs one object a line."""
-    from dispatcher.core.lane_board import lane_rows, partition_rows
+    from dispatcher.core.operations.lane_board import lane_rows, partition_rows
 
     partitions, lanes = partition_rows(facts), lane_rows(facts)
     if options.json:
@@ -346,7 +346,7 @@ def _show_nothing(options: Options, plan: Skip) -> None:
 
 
 def _plan_object(plan: Skip) -> dict[str, Any]:
-    from dispatcher.core.record_json import shown
+    from dispatcher.core.messages.record_json import shown
 
     return {
         "target": str(plan.target),

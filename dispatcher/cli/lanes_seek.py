@@ -17,7 +17,7 @@ from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.client.seek import Overview
-    from dispatcher.core.seek import Effect, Plan
+    from dispatcher.core.operations.seek import Effect, Plan
 
 
 def register(lanes: typer.Typer) -> None:
@@ -40,7 +40,7 @@ def _seek(
     Without --execute: only say what that would mean. Refused while workers run. Parked requests at the new position or behind are read
     from the log instead, those before it keep their turn. To call a range again beside new requests, under new ids, use `replay`.
     """
-    from dispatcher.core.seek import decode
+    from dispatcher.core.operations.seek import decode
 
     options: Options = ctx.obj
     if plan is not None:
@@ -64,7 +64,7 @@ def _seek(
 def _planned(options: Options, to: str | None, partitions: str | None) -> Overview:
     """Plan it. Raises ConfigError for what is no place."""
     from dispatcher.client.seek import Seeker
-    from dispatcher.core.positions import Anchor, parse_position
+    from dispatcher.core.operations.positions import Anchor, parse_position
 
     if to is None:
         raise ConfigError("seek needs --to POS, or --plan PLAN", "for example --to @-1h")
@@ -143,7 +143,7 @@ def _top(overview: Overview) -> list[tuple[bytes | None, int]]:
 
 def _object(overview: Overview) -> dict[str, Any]:
     """Give an overview for programs."""
-    from dispatcher.core.record_json import shown
+    from dispatcher.core.messages.record_json import shown
 
     return {
         "topic": overview.topic,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dispatcher.client.replay import Criteria, Overview
-    from dispatcher.core.replay_plan import Gap, Plan
+    from dispatcher.core.operations.replay_plan import Gap, Plan
 
 
 # How the reasons for leaving requests out are worded, where they are not reasons of dead letters.
@@ -61,7 +61,7 @@ def _replay(
     The new requests have the header dispatcher-replay-of with the old id. An execution that was interrupted goes on with the
     command that it prints first; nothing is replayed twice under one plan.
     """
-    from dispatcher.core.replay_plan import decode
+    from dispatcher.core.operations.replay_plan import decode
 
     options: Options = ctx.obj
     if recorded and (execute or rate is not None):
@@ -90,7 +90,7 @@ def _replay(
 def _criteria(offset: str | None, partitions: str | None, key: str | None, limit: int | None, *, include_replays: bool) -> Criteria:
     """Read what to replay. Raises ConfigError."""
     from dispatcher.client.replay import Criteria
-    from dispatcher.core.positions import Anchor, parse_span
+    from dispatcher.core.operations.positions import Anchor, parse_span
 
     if offset is None:
         raise ConfigError("replay needs -o FROM:TO, or --plan PLAN", "for example -o @-1h:end")
@@ -151,7 +151,7 @@ def _recorded(options: Options, plan: Plan, since_ms: int | None) -> None:
     """Print the recorded replies; a request without one is named, and makes this end with 1."""
     from dispatcher.client.recorded import recorded
     from dispatcher.client.replay import Replayer
-    from dispatcher.core.record_json import record_line
+    from dispatcher.core.messages.record_json import record_line
 
     settings, missing = options.settings(), 0
     selection = Replayer(settings, timeout_s=options.timeout_s).selection(plan)
@@ -211,7 +211,7 @@ def _gap(gap: Gap) -> str:
 
 def _object(overview: Overview) -> dict[str, Any]:
     """Give an overview for programs."""
-    from dispatcher.core.record_json import shown
+    from dispatcher.core.messages.record_json import shown
 
     return {
         "topic": overview.topic,

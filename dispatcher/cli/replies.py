@@ -17,7 +17,7 @@ from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
     from dispatcher.client import Query, Search
-    from dispatcher.core.record import Record
+    from dispatcher.core.messages.record import Record
 
 Since = Annotated[
     str | None,
@@ -98,7 +98,7 @@ def show(search: Search, options: Options, table: Table, count: int | None) -> N
 
     Somebody who looks at a terminal also sees what the columns are: on stderr, since stdout is data.
     """
-    from dispatcher.core.record_json import record_line
+    from dispatcher.core.messages.record_json import record_line
 
     found, whole = 0, options.verbose > 0
     with search:
@@ -123,7 +123,7 @@ def partition_numbers(text: str | None) -> tuple[int, ...] | None:
 
 def _query(offset: str | None, key: str | None, request_id: str | None, partitions: str | None, *, follow: bool, until_end: bool) -> Query:
     from dispatcher.client import Query
-    from dispatcher.core.positions import END, START, Span, parse_span
+    from dispatcher.core.operations.positions import END, START, Span, parse_span
 
     # -e from the end would never print anything.
     span = Span(START if until_end else END) if offset is None else parse_span(offset, datetime.now(UTC))
@@ -133,7 +133,7 @@ def _query(offset: str | None, key: str | None, request_id: str | None, partitio
 
 
 def _reply_row(reply: Record, whole: bool) -> str:
-    from dispatcher.core.glance import answered_id, header
+    from dispatcher.core.messages.glance import answered_id, header
 
     fields, took_ms = _fields(reply.value), header(reply, "dispatcher-duration-ms")
     reason = fields.get("reason") or ("duplicate" if fields.get("duplicate") is True else None)
@@ -144,7 +144,7 @@ def _reply_row(reply: Record, whole: bool) -> str:
 
 
 def _request_row(request: Record, whole: bool) -> str:
-    from dispatcher.core.glance import header
+    from dispatcher.core.messages.glance import header
 
     columns = [place(request), moment(request.timestamp_ms), word(request.key), _call(request.value), word(header(request, "ce_id"))]
     return " ".join(columns + headers(request, whole=whole))

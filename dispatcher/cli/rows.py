@@ -7,8 +7,8 @@ import json
 import typer
 
 from dispatcher.core.instant import Instant
-from dispatcher.core.record import Record
-from dispatcher.core.record_json import shown
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.record_json import shown
 
 NOTHING = "-"
 # Headers of ours, which the columns of a row already tell.

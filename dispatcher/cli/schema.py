@@ -28,7 +28,7 @@ def _export(
     folder: Annotated[Path | None, typer.Argument(metavar="DIR", help="Write a file for each; without it they are printed.")] = None,
 ) -> None:
     """Write the JSON Schemas of requests and replies and the AsyncAPI document into DIR, or print them as one JSON object by name."""
-    from dispatcher.core.schema import PUBLISHED, text
+    from dispatcher.core.messages.schema import PUBLISHED, text
 
     options: Options = ctx.obj
     if folder is None:

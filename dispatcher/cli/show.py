@@ -13,8 +13,8 @@ from dispatcher.errors import CallFailed
 
 if TYPE_CHECKING:
     from dispatcher.client.standing import Extents, Found
-    from dispatcher.core.parked import Entry
-    from dispatcher.core.standing import Place
+    from dispatcher.core.internal.parked import Entry
+    from dispatcher.core.operations.standing import Place
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +28,7 @@ def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id
     What is known is what is committed: a worker publishes some milliseconds after a call has ended. Exit code 1 for not_found.
     """
     from dispatcher.client.standing import stands
-    from dispatcher.core.standing import NotFound
+    from dispatcher.core.operations.standing import NotFound
 
     options: Options = ctx.obj
     found = stands(options.settings(), request_id, timeout_s=options.timeout_s)
@@ -39,7 +39,7 @@ def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id
 
 def _object(found: Found) -> dict[str, Any]:
     """Give a standing for programs."""
-    from dispatcher.core.standing import Queued, Running, Terminal
+    from dispatcher.core.operations.standing import Queued, Running, Terminal
 
     match found.standing:
         case Queued(request, before, exact, is_owned, parked, held):
@@ -58,7 +58,7 @@ def _object(found: Found) -> dict[str, Any]:
 
 def _text(found: Found) -> str:
     """Write a standing for people."""
-    from dispatcher.core.standing import Queued, Running, Terminal
+    from dispatcher.core.operations.standing import Queued, Running, Terminal
 
     match found.standing:
         case Queued(request, before, exact, is_owned, parked, held):
@@ -82,7 +82,7 @@ def _text(found: Found) -> str:
 
 def _lane_of(found: Found, request: Place) -> dict[str, Any]:
     """Name a lane for programs: its partition, and its key where that is the lane."""
-    from dispatcher.core.record_json import shown
+    from dispatcher.core.messages.record_json import shown
 
     key = {} if not found.by_key or found.request is None else {"key": shown(found.request.key)}
     return {"lane": request[1], **key}

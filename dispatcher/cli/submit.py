@@ -16,7 +16,7 @@ from dispatcher.cli.rows import note, say, word
 from dispatcher.errors import CallFailed, ConfigError, DispatcherError
 
 if TYPE_CHECKING:
-    from dispatcher.core.submission import Receipt, Submission
+    from dispatcher.core.messages.submission import Receipt, Submission
 
 
 def register(app: typer.Typer) -> None:
@@ -104,7 +104,7 @@ class _Batch:
 
     def __iter__(self) -> Iterator[Submission | None]:
         from dispatcher import client
-        from dispatcher.core.submission import request_of_line
+        from dispatcher.core.messages.submission import request_of_line
 
         for line in lines_of(self._path):
             if self.lost:

@@ -9,7 +9,7 @@ from dispatcher.client.search import Query, Search, dead_letters, replies, reque
 from dispatcher.client.serving import serving
 from dispatcher.client.submitter import OPEN_MAX, Submitter, stamp
 from dispatcher.client.sync import SyncDispatcher
-from dispatcher.core.submission import Receipt
+from dispatcher.core.messages.submission import Receipt
 
 __all__ = [
     "OPEN_MAX",

@@ -12,9 +12,9 @@ from dispatcher.client.reply import Reply
 from dispatcher.client.sender import UNKNOWN_HINT, Outgoing
 from dispatcher.client.serving import refuse_own_lane
 from dispatcher.client.waiting import Waiting, hearing, next_reply
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.sought import sought
-from dispatcher.core.submission import Receipt, Submission
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.submission import Receipt, Submission
+from dispatcher.core.operations.sought import sought
 from dispatcher.errors import AskTimeout, DispatcherError, ReplyGone, SubmitUnknown
 
 

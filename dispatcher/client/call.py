@@ -11,9 +11,9 @@ from typing import Any, Literal, Self
 
 import orjson
 
-from dispatcher.core.envelope import REPLY_PARTITION, REPLY_TOPIC
-from dispatcher.core.record import Header
-from dispatcher.core.submission import Stamp, Submission, request
+from dispatcher.core.messages.envelope import REPLY_PARTITION, REPLY_TOPIC
+from dispatcher.core.messages.record import Header
+from dispatcher.core.messages.submission import Stamp, Submission, request
 from dispatcher.errors import ConfigError
 
 AfterFailure = Literal["continue", "halt_key"]

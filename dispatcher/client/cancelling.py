@@ -14,13 +14,13 @@ from dispatcher.client.search import Query
 from dispatcher.client.sender import Outgoing
 from dispatcher.client.shared import Turns
 from dispatcher.client.waiting import Waiting
-from dispatcher.core.control import CANCEL, Command, message, request_target
-from dispatcher.core.envelope import position_id, read_envelope
-from dispatcher.core.glance import header
-from dispatcher.core.positions import END, START, Anchor, Position, Span
-from dispatcher.core.record import Record
-from dispatcher.core.sought import SKEW_MS, Sought
-from dispatcher.core.submission import Submission
+from dispatcher.core.internal.control import CANCEL, Command, message, request_target
+from dispatcher.core.messages.envelope import position_id, read_envelope
+from dispatcher.core.messages.glance import header
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.submission import Submission
+from dispatcher.core.operations.positions import END, START, Anchor, Position, Span
+from dispatcher.core.operations.sought import SKEW_MS, Sought
 from dispatcher.errors import CallFailed, DispatcherError, SubmitUnknown, WaitTimeout
 from dispatcher.settings import Settings
 

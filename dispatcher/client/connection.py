@@ -18,8 +18,8 @@ from dispatcher.client.listener import Listener
 from dispatcher.client.lookback import Lookback
 from dispatcher.client.sender import Outgoing, Sender
 from dispatcher.client.shared import Shared, forked
-from dispatcher.core.envelope import TOPIC_ID_SHOWN
-from dispatcher.core.submission import Receipt, Submission
+from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN
+from dispatcher.core.messages.submission import Receipt, Submission
 from dispatcher.errors import BrokerAway, ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 

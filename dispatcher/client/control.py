@@ -17,11 +17,11 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import LogReader
-from dispatcher.core import record
-from dispatcher.core.control import Command, Desired
 from dispatcher.core.instant import Instant
-from dispatcher.core.positions import START, Anchor, Position, Span
-from dispatcher.core.request_id import CHANCE_BITS, time_ordered
+from dispatcher.core.internal.control import Command, Desired
+from dispatcher.core.messages import record
+from dispatcher.core.messages.request_id import CHANCE_BITS, time_ordered
+from dispatcher.core.operations.positions import START, Anchor, Position, Span
 from dispatcher.errors import BrokerAway, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 

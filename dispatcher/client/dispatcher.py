@@ -26,10 +26,10 @@ from dispatcher.client.serving import refuse_own_lane
 from dispatcher.client.shared import Turns
 from dispatcher.client.submitter import OPEN_MAX, stamp
 from dispatcher.client.waiting import Waiting
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.positions import parse_span
-from dispatcher.core.sought import sought
-from dispatcher.core.submission import Receipt, Submission
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.submission import Receipt, Submission
+from dispatcher.core.operations.positions import parse_span
+from dispatcher.core.operations.sought import sought
 from dispatcher.errors import ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 from dispatcher.adapters.kafka.loop import tell
 from dispatcher.client.search import Search
 from dispatcher.client.shared import forked
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import DispatcherError
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.adapters.kafka import admin
 from dispatcher.adapters.kafka.log import no_topic
-from dispatcher.core.envelope import TOPIC_ID_SHOWN
+from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN
 from dispatcher.settings import Settings
 
 

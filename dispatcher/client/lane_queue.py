@@ -9,10 +9,10 @@ from itertools import chain
 from dispatcher.adapters.kafka.admin import Cluster, TopicFacts
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import parked
-from dispatcher.core.headway import Headway
-from dispatcher.core.parked import Entry
-from dispatcher.core.positions import START, Span
-from dispatcher.core.record import Record
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.positions import START, Span
+from dispatcher.core.progress.headway import Headway
 from dispatcher.settings import Settings
 
 # A person waits: beyond so many offsets behind the group's position a queue is not counted on.

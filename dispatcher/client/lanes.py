@@ -15,18 +15,18 @@ from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.client import control
 from dispatcher.client.lane_queue import LaneQueue, Turn
 from dispatcher.client.standing import stands
-from dispatcher.core.control import HALTED, PAUSED, RUNNING, SKIP, Command, Kind, Target, message, read_command
-from dispatcher.core.envelope import position_id
-from dispatcher.core.glance import header
-from dispatcher.core.headway import Headway
-from dispatcher.core.lane_board import Edges, Facts, LaneRow, in_force, lane_report, lane_row, slot_of
-from dispatcher.core.lane_report import WorkerReport, decode
-from dispatcher.core.parked import Entry
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.positions import START, Anchor, Position, Span
-from dispatcher.core.record import Record
-from dispatcher.core.request import KEY_MAX_BYTES
-from dispatcher.core.standing import NotFound, Terminal
+from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, SKIP, Command, Kind, Target, message, read_command
+from dispatcher.core.internal.lane_report import WorkerReport, decode
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.messages.glance import header
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import KEY_MAX_BYTES
+from dispatcher.core.operations.lane_board import Edges, Facts, LaneRow, in_force, lane_report, lane_row, slot_of
+from dispatcher.core.operations.positions import START, Anchor, Position, Span
+from dispatcher.core.operations.standing import NotFound, Terminal
+from dispatcher.core.progress.headway import Headway
 from dispatcher.errors import BrokerError, CallFailed, ConfigError
 from dispatcher.settings import Settings
 

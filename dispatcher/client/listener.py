@@ -15,8 +15,8 @@ from dispatcher.adapters.kafka.loop import fill
 from dispatcher.adapters.kafka.offsets import Place
 from dispatcher.adapters.kafka.tail import Tail
 from dispatcher.client.shared import Shared, closed
-from dispatcher.core.glance import reply_names
-from dispatcher.core.record import Record
+from dispatcher.core.messages.glance import reply_names
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import DispatcherError
 from dispatcher.settings import Settings
 

@@ -15,8 +15,8 @@ from dispatcher.client import parked, search
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import Reply, reply_to_request
 from dispatcher.client.shared import Turns, noted
-from dispatcher.core.positions import START, Anchor, Position, Span
-from dispatcher.core.sought import Sought
+from dispatcher.core.operations.positions import START, Anchor, Position, Span
+from dispatcher.core.operations.sought import Sought
 from dispatcher.errors import BrokerAway, BrokerError
 from dispatcher.settings import Settings
 

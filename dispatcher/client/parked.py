@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dispatcher.adapters.kafka.admin import Cluster, facts_of
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.adapters.kafka.starts import log_edges
-from dispatcher.core.parked import Entry, read_about
-from dispatcher.core.positions import START, Span
+from dispatcher.core.internal.parked import Entry, read_about
+from dispatcher.core.operations.positions import START, Span
 from dispatcher.settings import Settings
 
 # By partition and offset of the original.

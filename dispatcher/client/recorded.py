@@ -9,12 +9,12 @@ import orjson
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
 from dispatcher.adapters.spool import Spool
-from dispatcher.core.glance import answered_id, request_place
-from dispatcher.core.positions import END, START, Anchor, Position, Span
-from dispatcher.core.record import Record
-from dispatcher.core.record_json import content_of, record_line
-from dispatcher.core.replay import Selection
-from dispatcher.core.replay_plan import Plan
+from dispatcher.core.messages.glance import answered_id, request_place
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.record_json import content_of, record_line
+from dispatcher.core.operations.positions import END, START, Anchor, Position, Span
+from dispatcher.core.operations.replay import Selection
+from dispatcher.core.operations.replay_plan import Plan
 from dispatcher.settings import Settings
 
 # A reply is younger than its request, but by two clocks. Where they differ by more, what is missing is looked for in all replies.

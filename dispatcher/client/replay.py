@@ -19,15 +19,15 @@ from dispatcher.adapters.kafka.group import headways
 from dispatcher.adapters.kafka.log import TIMEOUT_S, Extent, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import log_edges
 from dispatcher.client.replay_writer import PAUSE_S, ReplayWriter, Work
-from dispatcher.core import record
-from dispatcher.core.headway import Headway
 from dispatcher.core.instant import Instant
-from dispatcher.core.positions import Span
+from dispatcher.core.messages import record
+from dispatcher.core.messages.request import Decoder
+from dispatcher.core.messages.request_id import CHANCE_BITS, time_ordered
+from dispatcher.core.operations.positions import Span
+from dispatcher.core.operations.replay import Ledger, Selection, Survey, due, replayed
+from dispatcher.core.operations.replay_plan import Gap, Plan, gap
+from dispatcher.core.progress.headway import Headway
 from dispatcher.core.rate import Pace
-from dispatcher.core.replay import Ledger, Selection, Survey, due, replayed
-from dispatcher.core.replay_plan import Gap, Plan, gap
-from dispatcher.core.request import Decoder
-from dispatcher.core.request_id import CHANCE_BITS, time_ordered
 from dispatcher.errors import CallFailed, RefusedError
 from dispatcher.settings import Settings
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.transaction import Transaction
-from dispatcher.core import record
+from dispatcher.core.messages import record
+from dispatcher.core.operations.replay import Selection
+from dispatcher.core.operations.replay_plan import Plan
 from dispatcher.core.rate import Pace
-from dispatcher.core.replay import Selection
-from dispatcher.core.replay_plan import Plan
 from dispatcher.settings import Settings
 
 # Short enough that a Ctrl-C is felt at once; between two looks or attempts.

@@ -10,11 +10,11 @@ from typing import Any, Self
 import orjson
 from pydantic import ValidationError
 
-from dispatcher.core.glance import answered_id, dead_id, dead_place, error_header, number_header, request_place
-from dispatcher.core.members import members
-from dispatcher.core.record import Header, Record
-from dispatcher.core.reply import ErrorBody, HttpBody, ReplyBody
-from dispatcher.core.status import Reason, Status
+from dispatcher.core.messages.glance import answered_id, dead_id, dead_place, error_header, number_header, request_place
+from dispatcher.core.messages.members import members
+from dispatcher.core.messages.record import Header, Record
+from dispatcher.core.messages.reply import ErrorBody, HttpBody, ReplyBody
+from dispatcher.core.messages.status import Reason, Status
 from dispatcher.errors import CallFailed, DispatcherError
 
 

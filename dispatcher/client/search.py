@@ -12,10 +12,10 @@ from typing import Self
 
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
 from dispatcher.client.incarnation import short_topic_id
-from dispatcher.core.glance import dead_id, error_header, reply_names, request_id, same_request
-from dispatcher.core.positions import END, Span
-from dispatcher.core.record import Record
-from dispatcher.core.sought import position
+from dispatcher.core.messages.glance import dead_id, error_header, reply_names, request_id, same_request
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.positions import END, Span
+from dispatcher.core.operations.sought import position
 from dispatcher.settings import Settings
 
 FROM_NOW = Span(END)

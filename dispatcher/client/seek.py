@@ -24,11 +24,11 @@ from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.adapters.kafka.starts import group_active
 from dispatcher.adapters.kafka.transaction import Transaction
 from dispatcher.client import parked
-from dispatcher.core import record
-from dispatcher.core.headway import Headway
-from dispatcher.core.parked import tombstone
-from dispatcher.core.positions import START, Position, Span
-from dispatcher.core.seek import Effect, Move, Plan
+from dispatcher.core.internal.parked import tombstone
+from dispatcher.core.messages import record
+from dispatcher.core.operations.positions import START, Position, Span
+from dispatcher.core.operations.seek import Effect, Move, Plan
+from dispatcher.core.progress.headway import Headway
 from dispatcher.errors import BrokerAway, CallFailed, ConfigError, RefusedError, WaitTimeout
 from dispatcher.settings import Settings
 

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from dispatcher.adapters.kafka.faults import is_fatal
 from dispatcher.client.submitter import Sent, Submitter
-from dispatcher.core.submission import Receipt, Submission
+from dispatcher.core.messages.submission import Receipt, Submission
 from dispatcher.errors import DispatcherError, SubmitUnknown, WaitTimeout
 from dispatcher.settings import Settings
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from dispatcher.core import lane_name
-from dispatcher.core.glance import number
+from dispatcher.core.lanes import lane_name
+from dispatcher.core.messages.glance import number
 from dispatcher.errors import OwnLane
 
 

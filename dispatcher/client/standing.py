@@ -16,16 +16,16 @@ from dispatcher.adapters.kafka.group import headways, owned
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.client import control, parked, search
 from dispatcher.client.search import Query, Search
-from dispatcher.core.envelope import position_id, read_envelope
-from dispatcher.core.glance import error_header, header
-from dispatcher.core.headway import Headway
-from dispatcher.core.parked import Entry
-from dispatcher.core.positions import END, START, Anchor, Position, Span
-from dispatcher.core.record import Record
-from dispatcher.core.reply import ReplyBody
-from dispatcher.core.sought import SKEW_MS, Sought, sought
-from dispatcher.core.standing import Facts, Place, Standing, standing
-from dispatcher.core.status import Status
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.messages.envelope import position_id, read_envelope
+from dispatcher.core.messages.glance import error_header, header
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.reply import ReplyBody
+from dispatcher.core.messages.status import Status
+from dispatcher.core.operations.positions import END, START, Anchor, Position, Span
+from dispatcher.core.operations.sought import SKEW_MS, Sought, sought
+from dispatcher.core.operations.standing import Facts, Place, Standing, standing
+from dispatcher.core.progress.headway import Headway
 from dispatcher.settings import Settings
 
 # Up to so many offsets the records before a request are counted; beyond that their number is the difference of the offsets.

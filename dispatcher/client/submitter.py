@@ -23,8 +23,8 @@ from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.client.incarnation import short_topic_id
 from dispatcher.core.instant import Instant
-from dispatcher.core.request_id import CHANCE_BITS, time_ordered
-from dispatcher.core.submission import Receipt, Stamp, Submission
+from dispatcher.core.messages.request_id import CHANCE_BITS, time_ordered
+from dispatcher.core.messages.submission import Receipt, Stamp, Submission
 from dispatcher.errors import ConfigError, DispatcherError, SubmitUnknown
 from dispatcher.settings import Settings
 

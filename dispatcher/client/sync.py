@@ -20,7 +20,7 @@ from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
 from dispatcher.client.shared import closed, forked
 from dispatcher.client.submitter import OPEN_MAX
-from dispatcher.core.submission import Receipt
+from dispatcher.core.messages.submission import Receipt
 from dispatcher.errors import DispatcherError
 from dispatcher.settings import Settings
 

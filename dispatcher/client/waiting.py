@@ -12,7 +12,7 @@ from dispatcher.client.listener import Watch
 from dispatcher.client.lookback import Looked
 from dispatcher.client.reply import Reply, reply_to_request
 from dispatcher.client.shared import noted
-from dispatcher.core.sought import Sought
+from dispatcher.core.operations.sought import Sought
 from dispatcher.errors import BrokerAway, DispatcherError, ReplyGone
 
 # A transaction's parts become visible one after another. A reply that is still not there so long after the position that was

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Header
-from dispatcher.core.status import Reason, Status
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Header
+from dispatcher.core.messages.status import Reason, Status
 from dispatcher.demo.load import OK, TEAMS, Expected, Planned, key_of, team
 
 GOOD: dict[str, Any] = {"upstream": "sample", "path": "/chat/completions", "body": {"model": "sample-70b", "messages": []}}

@@ -16,8 +16,8 @@ import orjson
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.log import LogReader
-from dispatcher.core.positions import START, Span
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.positions import START, Span
 from dispatcher.demo.load import Planned
 from dispatcher.demo.tally import Ending, Evidence, Position, Sent, calls_of, position_in, text_of
 from dispatcher.errors import BrokerError, WaitTimeout

@@ -11,9 +11,9 @@ from datetime import datetime
 
 import orjson
 
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Header
-from dispatcher.core.status import Reason, Status
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Header
+from dispatcher.core.messages.status import Reason, Status
 
 TEAMS = 40
 # Zipf's exponent for how much each team sends: 0.99 is the customary skew of key-value benchmarks (YCSB's default). Over 40 teams the

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.demo.load import Planned
 
 Position = tuple[int, int]  # partition and offset of a request

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from dispatcher.core.gate import Gate
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.steps import Gated
+from dispatcher.core.callees.gate import Gate
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Gated
 from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.protocols import Observer
 from dispatcher.worker.turns import Turns

@@ -11,8 +11,8 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from dispatcher.adapters.kafka.sink import Undelivered
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
 from dispatcher.worker.destinations import Destinations
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Insistence

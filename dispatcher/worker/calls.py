@@ -7,12 +7,12 @@ from collections import Counter
 from functools import partial
 from typing import Protocol
 
-from dispatcher.core.call import Ambiguous, CallResult
-from dispatcher.core.finding import OURS
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.steps import Start
+from dispatcher.core.callees.finding import OURS
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Ambiguous, CallResult
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.protocols import HttpEngine, Observer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dispatcher.adapters.kafka.sink import Undelivered
-from dispatcher.core.outcome import Outcome
+from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.settings import Settings
 from dispatcher.worker.ready import Ready, messages_of, outcome_index
 

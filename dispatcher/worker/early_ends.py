@@ -12,15 +12,15 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol
 
-from dispatcher.core.control import CANCEL, Command, Desired, request_target, tombstone
-from dispatcher.core.ending import Cancelled, Early, Expired, Skipped
-from dispatcher.core.envelope import position_id
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder
-from dispatcher.core.steps import CutOff, Fetch
+from dispatcher.core.internal.control import CANCEL, Command, Desired, request_target, tombstone
+from dispatcher.core.lanes.ending import Cancelled, Early, Expired, Skipped
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import CutOff, Fetch
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import Decoder
 from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.letters import Fetch as FetchParked
 

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
-from dispatcher.core.adaptive_timeout import AdaptiveTimeouts
-from dispatcher.core.call import CallResult
-from dispatcher.core.commit_note import Range
-from dispatcher.core.control import Desired, Kind, parse_target
-from dispatcher.core.gap import Gap
-from dispatcher.core.gate import Gate
-from dispatcher.core.journal import Journal
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry, Parked
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.recorded import Recorded
-from dispatcher.core.request import Decoder
-from dispatcher.core.room import Room, room_of
-from dispatcher.core.steps import Closed, Fetch, Gated, Held, Idle, Intend, Ready, Recall, Settle, Start, Step, Tell, Wait
-from dispatcher.core.tried import Tried
+from dispatcher.core.callees.gate import Gate
+from dispatcher.core.internal.control import Desired, Kind, parse_target
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry, Parked
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.adaptive_timeout import AdaptiveTimeouts
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room, room_of
+from dispatcher.core.lanes.steps import Closed, Fetch, Gated, Held, Idle, Intend, Ready, Recall, Settle, Start, Step, Tell, Wait
+from dispatcher.core.messages.call import CallResult
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.recorded import Recorded
+from dispatcher.core.messages.request import Decoder
+from dispatcher.core.progress.commit_note import Range
+from dispatcher.core.progress.gap import Gap
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import TURN_S, Clock

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from dispatcher.adapters.kafka.sink import Failed, Undelivered
 from dispatcher.adapters.kafka.source import Committed
-from dispatcher.core.commit_note import decode
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
+from dispatcher.core.progress.commit_note import decode
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.destinations import Destinations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dispatcher.core.commit_note import RANGES_MAX_BYTES, CommitNote, Range
-from dispatcher.core.outcome import Owner
-from dispatcher.core.spans import Spans
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.progress.commit_note import RANGES_MAX_BYTES, CommitNote, Range
+from dispatcher.core.progress.spans import Spans
 from dispatcher.worker.ready import Ready
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Committed, Unsettled
-from dispatcher.core.gap import Cause, Gap, former, gap_at
+from dispatcher.core.progress.gap import Cause, Gap, former, gap_at
 from dispatcher.errors import BrokerError
 from dispatcher.worker.topic_watch import grown
 

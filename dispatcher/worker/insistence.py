@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dispatcher.adapters.kafka.sink import Failed
-from dispatcher.core.outcome import Owner
+from dispatcher.core.lanes.outcome import Owner
 from dispatcher.errors import BrokerError
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Snapshot

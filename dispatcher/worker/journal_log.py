@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from dispatcher.adapters.kafka.compacted import Ended
-from dispatcher.core.envelope import TOPIC_ID_SHOWN, position_id
-from dispatcher.core.finished import read_finished
-from dispatcher.core.journal import Journal
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
-from dispatcher.core.recorded import Recorded, read_recorded
-from dispatcher.core.reply import reply_id
+from dispatcher.core.internal.finished import read_finished
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, position_id
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.recorded import Recorded, read_recorded
+from dispatcher.core.messages.reply import reply_id
 from dispatcher.errors import TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from itertools import islice
 
-from dispatcher.core.control import Desired, Kind, parse_target
-from dispatcher.core.envelope import position_id
-from dispatcher.core.gap import Gap
-from dispatcher.core.glance import header
 from dispatcher.core.instant import Instant
-from dispatcher.core.lane import Lane
-from dispatcher.core.lane_report import LaneReport, PartitionReport, Weight, WorkerReport, notable
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.record_json import shown
+from dispatcher.core.internal.control import Desired, Kind, parse_target
+from dispatcher.core.internal.lane_report import LaneReport, PartitionReport, Weight, WorkerReport, notable
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.messages.glance import header
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.record_json import shown
+from dispatcher.core.progress.gap import Gap
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-from dispatcher.core.commit_note import Range
-from dispatcher.core.journal import Known
-from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import Entry
+from dispatcher.core.internal.journal import Known
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.progress.commit_note import Range
 
 Post = Callable[..., None]
 """Run a function with arguments on the event loop, from any thread."""

@@ -10,19 +10,19 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dispatcher.adapters.logs import logger
 from dispatcher.adapters.metrics import Metrics
-from dispatcher.core.breaker import State
-from dispatcher.core.call import Answered, CallResult
-from dispatcher.core.envelope import Envelope
-from dispatcher.core.gap import Gap
-from dispatcher.core.gate import Turned
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.reply import Reply
-from dispatcher.core.request import Request
-from dispatcher.core.steps import Start
-from dispatcher.core.verdict import Dead, Retry, Settled, kind_of
+from dispatcher.core.callees.breaker import State
+from dispatcher.core.callees.gate import Turned
+from dispatcher.core.callees.verdict import Dead, Retry, Settled, kind_of
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Answered, CallResult
+from dispatcher.core.messages.envelope import Envelope
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.reply import Reply
+from dispatcher.core.messages.request import Request
+from dispatcher.core.progress.gap import Gap
 from dispatcher.worker.clock import Clock
 
 STANDS = 4  # of dispatcher_lane_state

@@ -10,9 +10,9 @@ from contextlib import closing
 from functools import partial
 from typing import TypeVar
 
-from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import About, Entry, Parked, read_about
-from dispatcher.core.record import Record
+from dispatcher.core.internal.parked import About, Entry, Parked, read_about
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
 from dispatcher.worker.letters import Fetch
 from dispatcher.worker.whole import Log, Reader, Steps, read_whole
 

@@ -15,10 +15,10 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
-from dispatcher.core.commit_note import CommitNote, Range, decode, next_epoch
-from dispatcher.core.gap import Gap
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.commit_note import CommitNote, Range, decode, next_epoch
+from dispatcher.core.progress.gap import Gap
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.brakes import Brakes

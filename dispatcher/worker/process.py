@@ -27,10 +27,10 @@ from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
-from dispatcher.core.gap import Cause
-from dispatcher.core.lane_board import CLIENT_PREFIX
-from dispatcher.core.request import Decoder
-from dispatcher.core.room import room_of
+from dispatcher.core.lanes.room import room_of
+from dispatcher.core.messages.request import Decoder
+from dispatcher.core.operations.lane_board import CLIENT_PREFIX
+from dispatcher.core.progress.gap import Cause
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.attendance import LOOK_S, Attendance

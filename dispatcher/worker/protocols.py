@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from dispatcher.core.call import Call, CallResult
-from dispatcher.core.gap import Gap
-from dispatcher.core.gate import Turned
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.request import Request
-from dispatcher.core.steps import Start
-from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.core.callees.gate import Turned
+from dispatcher.core.callees.verdict import Dead, Retry, Settled
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Call, CallResult
+from dispatcher.core.messages.request import Request
+from dispatcher.core.progress.gap import Gap
 
 
 class HttpEngine(Protocol):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from dispatcher.core.outcome import Outcome
+from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.settings import Settings
 from dispatcher.worker.at_least_once import AtLeastOnce, PlainSink
 from dispatcher.worker.clock import Clock

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
 
 
 @dataclass(frozen=True, slots=True)

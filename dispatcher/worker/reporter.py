@@ -14,8 +14,8 @@ from typing import Protocol
 
 from dispatcher.adapters.kafka import bulletin as bulletins
 from dispatcher.adapters.logs import kafka_logger, logger
-from dispatcher.core.lane_report import WorkerReport, tombstone
-from dispatcher.core.record import Message
+from dispatcher.core.internal.lane_report import WorkerReport, tombstone
+from dispatcher.core.messages.record import Message
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.engine import Engine

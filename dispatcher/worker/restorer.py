@@ -15,12 +15,12 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from dispatcher.core.journal import Journal
-from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import Entry, Parked
-from dispatcher.core.record import Record
-from dispatcher.core.recorded import Recorded
-from dispatcher.core.tried import Tried
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry, Parked
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.recorded import Recorded
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
-from dispatcher.core.tried import Tried, place_of, read_tried
+from dispatcher.core.internal.tried import Tried, place_of, read_tried
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
 from dispatcher.worker.whole import Log, Reader, Steps, read_whole
 
 

@@ -6,10 +6,10 @@ import asyncio
 from queue import SimpleQueue
 from typing import Protocol
 
-from dispatcher.core.buffer import Amount, Buffer, Flow
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.room import Room
+from dispatcher.core.lanes.buffer import Amount, Buffer, Flow
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Command, Pause, Resume

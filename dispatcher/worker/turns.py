@@ -6,9 +6,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from itertools import islice
 
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Partition
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.partition import Partition
 
 
 class Turns:

@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from dispatcher.adapters.kafka.compacted import Ended, Items
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
 
 Steps = Generator[bool, None, None]
 

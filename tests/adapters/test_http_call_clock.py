@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.target import Target, make_target
-from dispatcher.core.call import Ambiguous, NotSent
+from dispatcher.core.messages.call import Ambiguous, NotSent
 from dispatcher.settings import Settings
 
 TOTAL_S, FIRST_BYTE_S, IDLE_S = 100_000.0, 10_000.0, 1_000.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.adapters.kafka.bulletin import Bulletin
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from dispatcher.settings import Settings
 
 NOBODY = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1"}})

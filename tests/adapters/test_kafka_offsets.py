@@ -22,7 +22,7 @@ from dispatcher.adapters.kafka.inquiry import Inquiry
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.adapters.kafka.starts import log_edges
 from dispatcher.adapters.kafka.tail import Tail
-from dispatcher.core.positions import END, START, Anchor, Position, Span
+from dispatcher.core.operations.positions import END, START, Anchor, Position, Span
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Producer
 from dispatcher.adapters.kafka import admin, clients, sink
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.sink import HUNG_MAX, Failed, Sink
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from tests.broken_client import break_for_good

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dispatcher.core.asyncapi import asyncapi_document
+from dispatcher.core.messages.asyncapi import asyncapi_document
 from tests.schema_files import FOLDER
 from tests.toolchains import node_modules, tool
 

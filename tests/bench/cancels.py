@@ -30,7 +30,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.local_broker import ladder
 from dispatcher.client import control
-from dispatcher.core.control import CANCEL, message, request_target
+from dispatcher.core.internal.control import CANCEL, message, request_target
 from dispatcher.settings import Settings
 from tests.e2e.stage import Worker
 from tests.waiting import eventually_async

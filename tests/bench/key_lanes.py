@@ -31,7 +31,7 @@ from confluent_kafka import TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.local_broker import ladder
-from dispatcher.core import control
+from dispatcher.core.internal import control
 from dispatcher.settings import Settings
 from tests.bench.__main__ import _await_ready as await_ready
 from tests.e2e.backlog import Counting, counting, write

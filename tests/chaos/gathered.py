@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from tests.chaos import peer
 from tests.chaos.drive import Group, Scenery
 from tests.chaos.outside import History, Place, Taken

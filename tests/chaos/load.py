@@ -15,7 +15,7 @@ import orjson
 
 from dispatcher.client import Submitter, stamp
 from dispatcher.client.submitter import Sent
-from dispatcher.core.submission import Submission, request
+from dispatcher.core.messages.submission import Submission, request
 from dispatcher.settings import Settings
 
 KEYS = 400

@@ -12,9 +12,9 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from dispatcher.core.dead_letter import DeadLetter
-from dispatcher.core.record import Record
-from dispatcher.core.status import Reason
+from dispatcher.core.messages.dead_letter import DeadLetter
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.status import Reason
 from tests.chaos import judgement
 from tests.chaos.drive import Group, Scenery
 from tests.chaos.judgement import Judgement

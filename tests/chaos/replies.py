@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from dispatcher.core.record import Record
-from dispatcher.core.status import Status
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.status import Status
 from tests.chaos.scene import Call, Finding
 from tests.e2e.stage import header
 

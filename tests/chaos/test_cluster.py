@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.client import Submitter, stamp
-from dispatcher.core.submission import Submission, request
+from dispatcher.core.messages.submission import Submission, request
 from dispatcher.errors import DispatcherError
 from tests.chaos.cluster import Cluster
 from tests.e2e.history import whole

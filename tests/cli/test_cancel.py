@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.cli import main
 from dispatcher.client import Receipt, Reply, SyncDispatcher
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import CallFailed, ReplyGone, WaitTimeout
 
 RECEIPT = Receipt("r-1", "dispatcher.requests", 3, 41, b"doc:42", "2026-11-29T10:00:00.000Z")

@@ -10,13 +10,13 @@ import pytest
 from dispatcher.cli import lanes as module
 from dispatcher.cli import main
 from dispatcher.client.lanes import Description, Effect, Skip
-from dispatcher.core.commit_note import CommitNote
-from dispatcher.core.control import HALTED, PAUSED, Command, Kind, Target
-from dispatcher.core.headway import Headway
-from dispatcher.core.lane_board import Edges, Facts, LaneRow, in_force
-from dispatcher.core.lane_report import LaneReport, PartitionReport, WorkerReport
-from dispatcher.core.parked import Entry
-from dispatcher.core.partitioner import partition_for
+from dispatcher.core.internal.control import HALTED, PAUSED, Command, Kind, Target
+from dispatcher.core.internal.lane_report import LaneReport, PartitionReport, WorkerReport
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.operations.lane_board import Edges, Facts, LaneRow, in_force
+from dispatcher.core.progress.commit_note import CommitNote
+from dispatcher.core.progress.headway import Headway
 
 KEY = Target(Kind.KEY, "doc:42")
 REQUEST = Target(Kind.REQUEST, "dispatcher.requests/0/41@AbCdEfGh")

@@ -12,7 +12,7 @@ import pytest
 from dispatcher.cli.app import Options
 from dispatcher.cli.replies import REPLY, REQUEST, Table, show
 from dispatcher.client import Search
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 
 OURS = (
     ("ce_id", b"r"),

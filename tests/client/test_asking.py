@@ -19,8 +19,8 @@ from dispatcher.client.listener import Watch
 from dispatcher.client.reply import Reply
 from dispatcher.client.sender import Outgoing
 from dispatcher.client.submitter import stamp
-from dispatcher.core.record import Record
-from dispatcher.core.submission import Submission, request
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.submission import Submission, request
 from tests.waiting import eventually_async
 
 SUBMISSION = request("doc:1", b'{"upstream": "u"}', stamp(request_id="mine"))

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher import Call, ConfigError, Request
 from dispatcher.client.call import reply_to
-from dispatcher.core.submission import Stamp
+from dispatcher.core.messages.submission import Stamp
 
 STAMP = Stamp("id-1", "test", "2026-11-29T10:00:00.000Z")
 

@@ -15,10 +15,10 @@ from dispatcher.client.connection import Connection
 from dispatcher.client.search import Query
 from dispatcher.client.sender import Outgoing
 from dispatcher.client.shared import Turns
-from dispatcher.core.control import CANCEL, read_command
-from dispatcher.core.record import Header, Record
-from dispatcher.core.sought import Sought, sought
-from dispatcher.core.submission import Submission
+from dispatcher.core.internal.control import CANCEL, read_command
+from dispatcher.core.messages.record import Header, Record
+from dispatcher.core.messages.submission import Submission
+from dispatcher.core.operations.sought import Sought, sought
 from tests.waiting import eventually_async
 
 SETTINGS = Settings.model_validate({"topics": {"reply_topics": ["tenant"]}})

@@ -16,7 +16,7 @@ import pytest
 from dispatcher import BrokerError, DispatcherError
 from dispatcher.client.feed import Feed
 from dispatcher.client.search import Search
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from tests.waiting import eventually, eventually_async
 
 

@@ -13,7 +13,7 @@ from dispatcher.adapters.kafka.offsets import Place
 from dispatcher.adapters.kafka.tail import Batch
 from dispatcher.client import listener as room
 from dispatcher.client.listener import Listener
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
 from tests.waiting import eventually_async
 

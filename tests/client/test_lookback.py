@@ -17,10 +17,10 @@ from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.client import lookback as lookback_module
 from dispatcher.client import parked, search
 from dispatcher.client.lookback import SEARCHES_MAX, Lookback, Looked
-from dispatcher.core.commit_note import CommitNote
-from dispatcher.core.parked import Entry
-from dispatcher.core.record import Record
-from dispatcher.core.sought import Sought
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.sought import Sought
+from dispatcher.core.progress.commit_note import CommitNote
 from dispatcher.settings import Settings
 from tests.waiting import eventually_async
 

@@ -9,11 +9,11 @@ import pytest
 
 from dispatcher import CallFailed, DeadLetter, DispatcherError, Reply
 from dispatcher.client.reply import reply_to_request
-from dispatcher.core.dead_letter import DeadLetter as Written
-from dispatcher.core.record import Message, Record
-from dispatcher.core.reply import Fault
-from dispatcher.core.reply import Reply as Published
-from dispatcher.core.status import Reason, Status
+from dispatcher.core.messages.dead_letter import DeadLetter as Written
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.reply import Fault
+from dispatcher.core.messages.reply import Reply as Published
+from dispatcher.core.messages.status import Reason, Status
 from tests import specimens
 from tests.specimens import answer
 

@@ -14,7 +14,7 @@ from dispatcher import BrokerError, ConfigError, DispatcherError, Receipt, Setti
 from dispatcher.client import sender as room
 from dispatcher.client.sender import Outcome, Outgoing, Sender
 from dispatcher.client.submitter import Sent, stamp
-from dispatcher.core.submission import Submission, request
+from dispatcher.core.messages.submission import Submission, request
 from tests.waiting import eventually
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher import OwnLane, serving
 from dispatcher.client.serving import refuse_own_lane
-from dispatcher.core.lane_name import lane_name
+from dispatcher.core.lanes.lane_name import lane_name
 
 CALL = {"Dispatcher-Topic": "dispatcher.requests", "dispatcher-partition": "3", "DISPATCHER-OFFSET": "10", "Dispatcher-Epoch": "1"}
 

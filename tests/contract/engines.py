@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dispatcher.adapters.http import HttpEngine
-from dispatcher.core.call import Answered, Call
+from dispatcher.core.messages.call import Answered, Call
 from dispatcher.settings import Settings
 
 CANARY = "Bearer sk-canary-5b1f"

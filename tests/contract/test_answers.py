@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dispatcher.adapters.http import HttpEngine
-from dispatcher.core.call import Answered
+from dispatcher.core.callees.verdict import Tries, judge
 from dispatcher.core.instant import Instant
-from dispatcher.core.verdict import Tries, judge
+from dispatcher.core.messages.call import Answered
 from tests.answers import CASES, CHANCE, MONO, WALL
 from tests.contract.engines import CALL
 from tests.contract.hostile import Act, HostileCallee

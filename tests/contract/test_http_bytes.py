@@ -6,7 +6,7 @@ import gzip
 from typing import NamedTuple
 
 from dispatcher.adapters.http import HttpEngine
-from dispatcher.core.call import Ambiguous, Answered
+from dispatcher.core.messages.call import Ambiguous, Answered
 from tests.contract.engines import CALL, LONG_S, Opener, answered_next
 from tests.contract.hostile import OK, Act, HostileCallee, head
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from dispatcher.adapters.http import open_engine, transport_aiohttp
-from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.settings import Settings
 from tests.contract.engines import CALL, LONG_S, SHORT_S, Opener, answered_next
 from tests.contract.hostile import HANGS, OK, Act, HostileCallee, head, listening

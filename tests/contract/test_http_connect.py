@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.http import addresses, transport_aiohttp
-from dispatcher.core.call import NotSent
+from dispatcher.core.messages.call import NotSent
 from tests.contract.engines import CALL, SHORT_S, Opener, answered_next
 from tests.contract.hostile import Act, HostileCallee
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.http import HttpEngine, open_engine
-from dispatcher.core.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent
 from dispatcher.errors import ConfigError
 from tests.contract.engines import CALL, CANARY, SHORT_S, Opener, answered_next, make_settings
 from tests.contract.hostile import HANGS, OK, Act, HostileCallee, head

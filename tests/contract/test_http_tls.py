@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.adapters.http import open_engine
-from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
+from dispatcher.core.messages.call import Ambiguous, Answered, Call, CallResult, NotSent
 from dispatcher.settings import Settings
 from tests.contract.hostile import Act, HostileCallee
 from tests.waiting import eventually_async

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dispatcher.core.outcome import Outcome
-from dispatcher.core.parked import Entry, Parked, read_key, read_parked
-from dispatcher.core.record import Record
+from dispatcher.core.internal.parked import Entry, Parked, read_key, read_parked
+from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.messages.record import Record
 from tests.specimens import REQUESTS, TOPIC_ID
 
 PARKED = "dispatcher.parked"

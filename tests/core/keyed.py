@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.core.call import CallResult
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Outcome
-from dispatcher.core.record import Record
-from dispatcher.core.steps import Fetch, Idle, Settle, Start
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.steps import Fetch, Idle, Settle, Start
+from dispatcher.core.messages.call import CallResult
+from dispatcher.core.messages.record import Record
 from tests.core.aside import Aside
 from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dispatcher.core.outcome import Outcome
-from dispatcher.core.record import Record
-from dispatcher.core.tried import Tried, place_of, read_tried
+from dispatcher.core.internal.tried import Tried, place_of, read_tried
+from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.messages.record import Record
 from tests.specimens import TOPIC_ID
 
 STATE = "dispatcher.state"

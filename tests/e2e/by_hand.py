@@ -9,12 +9,12 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.group import commit, headways
 from dispatcher.client import Submitter, parked, stamp
-from dispatcher.core.commit_note import CommitNote
-from dispatcher.core.headway import Headway
-from dispatcher.core.parked import Parked
-from dispatcher.core.record import Record
-from dispatcher.core.submission import request
-from dispatcher.core.verdict import Tries
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.internal.parked import Parked
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.submission import request
+from dispatcher.core.progress.commit_note import CommitNote
+from dispatcher.core.progress.headway import Headway
 from dispatcher.settings import Settings
 from tests.waiting import eventually
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.cli import main
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from dispatcher.worker import process
 
 # The call has ended when a publication begins, and is booked as done after its commit: so these are, in the words of the promise,

@@ -25,8 +25,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.records import record_of
-from dispatcher.core.commit_note import decode
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.commit_note import decode
 from dispatcher.settings import Settings
 from tests.e2e import operator
 from tests.e2e.stage import Stage, Worker, header, stage

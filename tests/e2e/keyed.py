@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
-from dispatcher.core.control import HALTED, PAUSED, RUNNING, SKIP, Command, Desired, message, request_target
-from dispatcher.core.envelope import position_id
-from dispatcher.core.glance import request_id
-from dispatcher.core.record import Record
+from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, SKIP, Command, Desired, message, request_target
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.messages.glance import request_id
+from dispatcher.core.messages.record import Record
 from tests.e2e.history import whole
 from tests.e2e.stage import Stage, header
 from tests.waiting import eventually

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import orjson
 
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Header
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Header
 from tests.e2e.raw_produce import RawHeaders
 
 CORRELATION = bytes(range(0xF0, 0x100))  # 16 bytes that are no text, as Spring sends them

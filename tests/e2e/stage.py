@@ -26,8 +26,8 @@ from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.coordinator import REQUEST_S
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.client import Submitter, stamp
-from dispatcher.core.record import Header, Record
-from dispatcher.core.submission import request
+from dispatcher.core.messages.record import Header, Record
+from dispatcher.core.messages.submission import request
 from dispatcher.settings import Settings
 from tests.e2e.conftest import clean_environment
 from tests.topics import SettingsFactory

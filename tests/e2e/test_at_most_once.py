@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.adapters.kafka.admin import connect, facts_of
-from dispatcher.core.record import Record
-from dispatcher.core.tried import place_of, read_tried
+from dispatcher.core.internal.tried import place_of, read_tried
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
 from tests.e2e import keyed
 from tests.e2e.history import assert_guarantees, judged_stage, whole

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.source import Source
-from dispatcher.core.buffer import Amount, Flow, Tap
+from dispatcher.core.lanes.buffer import Amount, Flow, Tap
 from dispatcher.settings import Settings
 from dispatcher.worker.brakes import Brakes
 from tests.e2e.backlog import write

@@ -15,8 +15,8 @@ import pytest
 
 from dispatcher.client import Submitter, stamp
 from dispatcher.client.lanes import Lanes
-from dispatcher.core.lane_board import lane_rows
-from dispatcher.core.submission import Submission, request
+from dispatcher.core.messages.submission import Submission, request
+from dispatcher.core.operations.lane_board import lane_rows
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, header, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass

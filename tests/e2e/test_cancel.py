@@ -12,8 +12,8 @@ import pytest
 from dispatcher import CallFailed, Dispatcher, Receipt, Reply, SyncDispatcher, WaitTimeout
 from dispatcher.client import Query, control, requests
 from dispatcher.client.lanes import Lanes, lane
-from dispatcher.core.ending import CUT_OFF
-from dispatcher.core.positions import START, Span
+from dispatcher.core.lanes.ending import CUT_OFF
+from dispatcher.core.operations.positions import START, Span
 from tests.e2e.conftest import Run
 from tests.e2e.stage import Stage, by_request, header, kill, stage
 from tests.e2e.test_parking import SLOW, park_a_key

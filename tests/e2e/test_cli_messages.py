@@ -18,10 +18,10 @@ from uuid import UUID
 import pytest
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.core.dead_letter import DeadLetter
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.record import Header, Record
-from dispatcher.core.status import Reason
+from dispatcher.core.messages.dead_letter import DeadLetter
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Header, Record
+from dispatcher.core.messages.status import Reason
 from dispatcher.settings import Settings
 from tests.e2e.conftest import Run, clean_environment
 from tests.e2e.raw_produce import produce as produce_raw

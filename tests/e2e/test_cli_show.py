@@ -16,9 +16,9 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.client import Submitter, stamp
 from dispatcher.client.lanes import Lanes, lane
 from dispatcher.client.standing import stands
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.standing import Queued, Terminal
-from dispatcher.core.submission import request
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.submission import request
+from dispatcher.core.operations.standing import Queued, Terminal
 from dispatcher.settings import Settings
 from tests.e2e.by_hand import worked
 from tests.e2e.conftest import Run

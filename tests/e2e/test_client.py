@@ -33,8 +33,8 @@ from dispatcher import (
 )
 from dispatcher.adapters.kafka import clients
 from dispatcher.client.lookback import SEARCHES_MAX
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.submission import Submission
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.submission import Submission
 from tests.e2e.stage import Process, Stage, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, eventually_async

@@ -13,7 +13,7 @@ from dispatcher import AskTimeout, BrokerError, Call, Dispatcher, DispatcherErro
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.client.lookback import Looked
-from dispatcher.core.sought import Sought
+from dispatcher.core.operations.sought import Sought
 from tests.e2e.proxy import Proxy
 from tests.e2e.stage import Stage, stage
 from tests.topics import SettingsFactory

@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.client import control
-from dispatcher.core.control import PAUSED, RUNNING, key_target, message
+from dispatcher.core.internal.control import PAUSED, RUNNING, key_target, message
 from dispatcher.errors import BrokerError, WaitTimeout
 from dispatcher.settings import Settings
 from tests.topics import SettingsFactory

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.partitioner import partition_for
+from dispatcher.core.messages.partitioner import partition_for
 from tests.e2e.stage import Stage, assert_all_is_well, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass

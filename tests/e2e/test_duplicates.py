@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dispatcher.client.submitter import Submitter, stamp
-from dispatcher.core.record import Record
-from dispatcher.core.submission import request
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.submission import request
 from tests.e2e.history import assert_guarantees, judged_stage
 from tests.e2e.stage import Stage, header, kill, value
 from tests.topics import SettingsFactory

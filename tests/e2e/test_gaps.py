@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.adapters.kafka.admin import connect, create_missing
 from dispatcher.adapters.kafka.starts import init_topics
-from dispatcher.core.commit_note import CommitNote
+from dispatcher.core.progress.commit_note import CommitNote
 from tests.e2e import operator
 from tests.e2e.kinds import key_on
 from tests.e2e.stage import Stage, Worker, header, kill, stage

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.client.lanes import Lanes
-from dispatcher.core.lane_board import lane_rows
+from dispatcher.core.operations.lane_board import lane_rows
 from tests.e2e.stage import Stage, by_request, header, stage, value
 from tests.topics import SettingsFactory
 from tests.waiting import eventually

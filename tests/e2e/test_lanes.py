@@ -13,10 +13,10 @@ import pytest
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import control
 from dispatcher.client.lanes import Effect, Lanes, lane, partition
-from dispatcher.core.control import HALTED, Command, message, read_command
-from dispatcher.core.lane_board import LaneRow, lane_rows, partition_rows
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.positions import START, Span
+from dispatcher.core.internal.control import HALTED, Command, message, read_command
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.operations.lane_board import LaneRow, lane_rows, partition_rows
+from dispatcher.core.operations.positions import START, Span
 from tests.e2e.conftest import Run
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, by_request, header, kill, stage, value
 from tests.topics import SettingsFactory

@@ -16,9 +16,9 @@ from dispatcher.adapters.kafka.transaction import Transaction
 from dispatcher.client import seek as client_seek
 from dispatcher.client.lanes import Lanes, lane
 from dispatcher.client.seek import Seeker
-from dispatcher.core.commit_note import CommitNote
-from dispatcher.core.headway import Headway
-from dispatcher.core.positions import END, START, Anchor, Position
+from dispatcher.core.operations.positions import END, START, Anchor, Position
+from dispatcher.core.progress.commit_note import CommitNote
+from dispatcher.core.progress.headway import Headway
 from dispatcher.errors import ConfigError, RefusedError, WaitTimeout
 from tests.e2e.by_hand import Group, worked
 from tests.e2e.conftest import Run

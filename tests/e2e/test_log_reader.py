@@ -12,9 +12,9 @@ from confluent_kafka import Producer, TopicPartition
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.log import LogReader
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.positions import Anchor, Position, Span, parse_span
-from dispatcher.core.record import Record
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.positions import Anchor, Position, Span, parse_span
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from tests.e2e.raw_produce import produce as produce_raw

@@ -12,11 +12,11 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.coordinator import REQUEST_S
 from dispatcher.adapters.kafka.group import headways
-from dispatcher.core.commit_note import RANGES_MAX_BYTES, decode_any
-from dispatcher.core.control import PAUSED, RUNNING, Command, key_target, message
-from dispatcher.core.headway import Headway
-from dispatcher.core.parked import read_key
-from dispatcher.core.record import Record
+from dispatcher.core.internal.control import PAUSED, RUNNING, Command, key_target, message
+from dispatcher.core.internal.parked import read_key
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.commit_note import RANGES_MAX_BYTES, decode_any
+from dispatcher.core.progress.headway import Headway
 from dispatcher.settings import Settings
 from tests.e2e.backlog import counting, write
 from tests.e2e.history import whole

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.core.record import Header, Record
+from dispatcher.core.messages.record import Header, Record
 from dispatcher.settings import Settings
 from tests.e2e import raw_produce
 from tests.e2e.kinds import CORRELATION, GOOD, KINDS, Kind, key_on

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.core.partitioner import partition_for
+from dispatcher.core.messages.partitioner import partition_for
 from tests.e2e.conftest import clean_environment
 from tests.e2e.stage import Stage, header, stage
 from tests.schema_files import FOLDER

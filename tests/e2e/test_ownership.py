@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.partitioner import partition_for
+from dispatcher.core.messages.partitioner import partition_for
 from tests.e2e.stage import Stage, Worker, assert_all_is_well, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually

@@ -10,9 +10,9 @@ import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.compacted import CompactedReader
-from dispatcher.core.control import PAUSED, RUNNING, Command, key_target, message
-from dispatcher.core.parked import read_key
-from dispatcher.core.record import Record
+from dispatcher.core.internal.control import PAUSED, RUNNING, Command, key_target, message
+from dispatcher.core.internal.parked import read_key
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
 from tests.e2e.history import assert_guarantees, judged_stage
 from tests.e2e.stage import Replies, Stage, Worker, header, ids, kill, stage

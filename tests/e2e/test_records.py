@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dispatcher.adapters.kafka.log import LogReader
-from dispatcher.core.positions import parse_span
+from dispatcher.core.operations.positions import parse_span
 from tests.e2e.raw_produce import produce
 from tests.topics import SettingsFactory
 

@@ -23,12 +23,13 @@ from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import Submitter, stamp
 from dispatcher.client import replay as client_replay
 from dispatcher.client.replay import Criteria, Replayer
-from dispatcher.core.partitioner import partition_for
-from dispatcher.core.positions import END, START, Span
-from dispatcher.core.record import Header, Record
-from dispatcher.core.replay import REPLAY_ID, REPLAY_OF, REPLAYED_FROM, replayed
-from dispatcher.core.replay_plan import decode
-from dispatcher.core.submission import request
+from dispatcher.core.messages.envelope import REPLAY_ID, REPLAY_OF, REPLAYED_FROM
+from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.messages.record import Header, Record
+from dispatcher.core.messages.submission import request
+from dispatcher.core.operations.positions import END, START, Span
+from dispatcher.core.operations.replay import replayed
+from dispatcher.core.operations.replay_plan import decode
 from dispatcher.errors import RefusedError, WaitTimeout
 from dispatcher.settings import Settings
 from tests.e2e.conftest import Run, clean_environment

@@ -10,10 +10,10 @@ from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import Submitter, stamp
 from dispatcher.client import replay as client_replay
 from dispatcher.client.replay import Criteria, Replayer
-from dispatcher.core.positions import END, START, Span
-from dispatcher.core.record import Record
-from dispatcher.core.replay import REPLAY_OF, REPLAYED_FROM
-from dispatcher.core.submission import request
+from dispatcher.core.messages.envelope import REPLAY_OF, REPLAYED_FROM
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.submission import request
+from dispatcher.core.operations.positions import END, START, Span
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from tests.e2e.proxy import Proxy

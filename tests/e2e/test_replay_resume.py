@@ -15,8 +15,8 @@ import pytest
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.client import replay as client_replay
 from dispatcher.client.replay import Replayer
-from dispatcher.core.positions import END, Span
-from dispatcher.core.replay_plan import Plan
+from dispatcher.core.operations.positions import END, Span
+from dispatcher.core.operations.replay_plan import Plan
 from dispatcher.errors import RefusedError
 from dispatcher.settings import Settings
 from tests.e2e.conftest import Run, clean_environment

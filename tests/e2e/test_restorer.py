@@ -16,13 +16,13 @@ from confluent_kafka import Producer, TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.logs import logger
-from dispatcher.core.journal import Journal
-from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import Entry, Parked, tombstone
-from dispatcher.core.record import Message, Record
-from dispatcher.core.recorded import Recorded
-from dispatcher.core.tried import Tried
-from dispatcher.core.verdict import Tries
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry, Parked, tombstone
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.recorded import Recorded
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.letters import Fetch, Recall, Restore, Stop

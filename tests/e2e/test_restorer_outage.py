@@ -11,7 +11,7 @@ import pytest
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import free_port
-from dispatcher.core.outcome import Owner
+from dispatcher.core.lanes.outcome import Owner
 from dispatcher.settings import Settings
 from dispatcher.worker.letters import Fetch, Restore
 from tests.brokers import tied

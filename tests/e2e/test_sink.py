@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.adapters.kafka.sink import Failed, Sink
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from confluent_kafka import Producer
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import MIB, Settings
 from tests.e2e import operator
 from tests.e2e.kinds import body, key_on

@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher.adapters.kafka.admin import connect
 from dispatcher.adapters.kafka.group import owners
-from dispatcher.core.lane_board import slot_of
+from dispatcher.core.operations.lane_board import slot_of
 from tests.e2e.stage import Process, Stage, Worker, assert_all_is_well, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from tests.e2e.history import assert_guarantees
 from tests.e2e.stage import header, ids, stage
 from tests.topics import SettingsFactory

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from tests.e2e.stage import Stage, by_request, header, stage, value
 from tests.topics import SettingsFactory
 from tests.waiting import eventually

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from dispatcher.core.ending import CUT_OFF
+from dispatcher.core.lanes.ending import CUT_OFF
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
-from dispatcher.core.call import Ambiguous, Answered, Call, CallResult, NotSent
-from dispatcher.core.finding import Party, find
+from dispatcher.core.callees.finding import Party, find
+from dispatcher.core.messages.call import Ambiguous, Answered, Call, CallResult, NotSent
 from tests.guarantees.events import CallEnded, CallStarted, Event
 from tests.sim.process import Process
 

@@ -12,8 +12,8 @@ import orjson
 from confluent_kafka import KafkaError
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
-from dispatcher.core.commit_note import decode
-from dispatcher.core.record import Message, Record
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.progress.commit_note import decode
 from tests.guarantees.events import (
     Attempted,
     Committed,

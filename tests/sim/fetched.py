@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from tests.sim.cluster import REQUESTS
 from tests.sim.faults import plain
 

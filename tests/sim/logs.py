@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dispatcher.core.record import Message, Record
+from dispatcher.core.messages.record import Message, Record
 
 State = Literal["there", "open", "aborted", "marker", "compacted"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from dispatcher.core import control
-from dispatcher.core.envelope import position_id
+from dispatcher.core.internal import control
+from dispatcher.core.messages.envelope import position_id
 from tests.sim.cluster import CONTROL, TOPIC_ID_TEXT, Cluster
 from tests.sim.plan import Order, keys_of
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
-from dispatcher.core.partitioner import partition_for
+from dispatcher.core.messages.partitioner import partition_for
 from dispatcher.settings import Settings
 from tests.guarantees.call_times import FLOOR_S
 from tests.sim.callee import Manners

@@ -11,24 +11,25 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.kafka.sink import Failed, Sink
-from dispatcher.core import control
-from dispatcher.core.breaker import Bearing, Breaker, State
-from dispatcher.core.buffer import Flow
-from dispatcher.core.call import Ambiguous, CallResult
-from dispatcher.core.commit_note import CommitNote, Range
-from dispatcher.core.control import Desired
-from dispatcher.core.envelope import Envelope, Refusal
+from dispatcher.core.callees.breaker import Bearing, Breaker, State
+from dispatcher.core.callees.verdict import Dead, Retry, Settled
 from dispatcher.core.instant import Instant
-from dispatcher.core.journal import Journal
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.progress import Progress
-from dispatcher.core.record import Message, Record
-from dispatcher.core.request import Decoder, Request
-from dispatcher.core.steps import Start
-from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.core.internal import control
+from dispatcher.core.internal.control import Desired
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.buffer import Flow
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Ambiguous, CallResult
+from dispatcher.core.messages.envelope import Envelope, Refusal
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.progress.commit_note import CommitNote, Range
+from dispatcher.core.progress.progress import Progress
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.early_ends import EarlyEnds
@@ -390,8 +391,10 @@ def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
 def _newer_parked_before_older_in_the_log(patch: pytest.MonkeyPatch) -> None:
     restore = Partition.restore
 
-    def at_once(self: Partition, entries: Iterable[Entry], instant: Instant, journal: Journal | None) -> list[Outcome]:
-        void = restore(self, entries, instant, journal)
+    def at_once(
+        self: Partition, entries: Iterable[Entry], instant: Instant, journal: Journal | None, tried: Iterable[Tried]
+    ) -> list[Outcome]:
+        void = restore(self, entries, instant, journal, tried)
         self.admit(1 << 62)
         return void
 

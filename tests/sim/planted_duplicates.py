@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from dispatcher.adapters.kafka.sink import Sink
-from dispatcher.core.journal import Asked, Coming, Conflict, Journal, Known
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Message
-from dispatcher.core.recorded import Recorded
+from dispatcher.core.internal.journal import Asked, Coming, Conflict, Journal, Known
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Message
+from dispatcher.core.messages.recorded import Recorded
 from dispatcher.worker.journal_log import JournalLog
 from dispatcher.worker.letters import Recall
 from dispatcher.worker.whole import Steps

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.adaptive_timeout import AdaptiveTimeouts
-from dispatcher.core.steps import Start
+from dispatcher.core.lanes.adaptive_timeout import AdaptiveTimeouts
+from dispatcher.core.lanes.steps import Start
 from tests.sim.planted import Planted
 
 

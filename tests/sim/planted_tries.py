@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dispatcher.core.instant import Instant
-from dispatcher.core.lane import Lane
-from dispatcher.core.lane_queue import Waiting
-from dispatcher.core.outcome import Outcome
-from dispatcher.core.partition import Partition
-from dispatcher.core.passage import Passage
-from dispatcher.core.steps import Intend, Step
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.lane_queue import Waiting
+from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.passage import Passage
+from dispatcher.core.lanes.steps import Intend, Step
 from dispatcher.worker.engine import Engine
 from tests.sim.planted import BY_KEY, DEATHS, ONCE, Planted
 
@@ -41,7 +41,7 @@ def _intent_unread(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ambiguous_tried_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("dispatcher.core.verdict._is_undone", lambda _: True)
+    patch.setattr("dispatcher.core.callees.verdict._is_undone", lambda _: True)
 
 
 def _tries_unread(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from tests.guarantees.events import Withheld
 from tests.sim.cluster import PROMPT_S, REPLIES, Cluster, Wire
 from tests.sim.consumer import GroupMetadata

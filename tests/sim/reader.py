@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError
 
 from dispatcher.adapters.kafka.compacted import QUESTION_S, QUIET_S, Ended, Items
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import BrokerAway
 from tests.sim.cluster import Cluster, Wire
 from tests.sim.faults import Refused, plain

@@ -1,8 +1,8 @@
 """What the simulator found in the worker, each as the smallest world that shows it.
 
 More are shown without a world, since only few of them meet the moment: see tests/worker/test_giving_up.py, what tests/worker/test_poller.py
-says of a pause, tests/worker/test_parted.py and test_at_least_once.py, tests/core/test_lane_restored.py and test_partition_restored.py, and
-tests/worker/test_skips.py.
+says of a pause, tests/worker/test_parted.py and test_at_least_once.py, tests/core/lanes/test_lane_restored.py and
+test_partition_restored.py, and tests/worker/test_skips.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from random import Random
 
 import pytest
 
-from dispatcher.core.outcome import Owner
-from dispatcher.core.request import Decoder
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.request import Decoder
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Command, Cut
 from tests.guarantees.events import CallStarted, Event

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.kafka.source import Batch, Source
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Partition
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.partition import Partition
 from dispatcher.worker import observer
 from dispatcher.worker.observer import WorkerObserver
 from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event

@@ -9,7 +9,7 @@ from typing import Literal
 
 from confluent_kafka import KafkaError
 
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from tests.sim.faults import Refused, fatal, fenced, retriable
 from tests.sim.logs import Log, Writes
 from tests.sim.positions import Positions, To

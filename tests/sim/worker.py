@@ -14,15 +14,15 @@ from confluent_kafka import KafkaError, KafkaException
 
 from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
-from dispatcher.core.control import CANCEL, read_command
-from dispatcher.core.gate import Turned
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.request import Decoder, Request
-from dispatcher.core.room import Room
-from dispatcher.core.status import Reason
+from dispatcher.core.callees.gate import Turned
+from dispatcher.core.internal.control import CANCEL, read_command
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.messages.status import Reason
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine

@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.callees.pace import RAMP_S
 from dispatcher.core.instant import Instant
-from dispatcher.core.pace import RAMP_S
-from dispatcher.core.record import Record
-from dispatcher.core.room import room_of
+from dispatcher.core.lanes.room import room_of
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
 from tests.guarantees.events import (
     CallEnded,

@@ -8,23 +8,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from dispatcher.core.breaker import State
-from dispatcher.core.call import Ambiguous, Call, CallResult
-from dispatcher.core.control import CANCEL, SKIP, Command, message, request_target
-from dispatcher.core.envelope import position_id
-from dispatcher.core.finished import Finished
-from dispatcher.core.gap import Gap
-from dispatcher.core.gate import Turned
-from dispatcher.core.journal import Journal
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.recorded import Recorded, read_recorded
-from dispatcher.core.request import Decoder, Request
-from dispatcher.core.room import Room
-from dispatcher.core.steps import Start
-from dispatcher.core.verdict import Dead, Retry, Settled
+from dispatcher.core.callees.breaker import State
+from dispatcher.core.callees.gate import Turned
+from dispatcher.core.callees.verdict import Dead, Retry, Settled
+from dispatcher.core.internal.control import CANCEL, SKIP, Command, message, request_target
+from dispatcher.core.internal.finished import Finished
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Ambiguous, Call, CallResult
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.recorded import Recorded, read_recorded
+from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.progress.gap import Gap
 from dispatcher.settings import Settings
 from dispatcher.worker import letters
 from dispatcher.worker.clock import Clock, SystemClock

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dispatcher.adapters.metrics import Metrics
-from dispatcher.core.call import Ambiguous, CallResult, NotSent
+from dispatcher.core.callees.latency import WHOLE_MIN
+from dispatcher.core.callees.verdict import Patience, Tries, judge
 from dispatcher.core.instant import Instant
-from dispatcher.core.latency import WHOLE_MIN
-from dispatcher.core.steps import Start
-from dispatcher.core.verdict import Patience, Tries, judge
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.call import Ambiguous, CallResult, NotSent
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.observer import WorkerObserver

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.breaker import State
-from dispatcher.core.room import Room
+from dispatcher.core.callees.breaker import State
+from dispatcher.core.lanes.room import Room
 from dispatcher.settings import Settings
 from tests.specimens import settings, value
 from tests.waiting import eventually_async

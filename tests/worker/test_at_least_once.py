@@ -7,8 +7,8 @@ from queue import SimpleQueue
 from threading import Thread
 
 from dispatcher.adapters.kafka.sink import Undelivered
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.adapters.kafka.source import Batch
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.worker.brakes import HOLD_S, OVERSHOOT_MAX_BYTES, TAKEN_S, Brakes
 
 MIDDLE, LAST = False, True

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 
-from dispatcher.core.control import CANCEL, HALTED, PAUSED, SKIP, key_target, partition_target, request_target
-from dispatcher.core.ending import CUT_OFF
-from dispatcher.core.outcome import Owner
+from dispatcher.core.internal.control import CANCEL, HALTED, PAUSED, SKIP, key_target, partition_target, request_target
+from dispatcher.core.lanes.ending import CUT_OFF
+from dispatcher.core.lanes.outcome import Owner
 from dispatcher.worker.letters import Cut, Drained
 from tests.specimens import answer
 from tests.worker.engine_stage import CONTROL, Stage, target_of

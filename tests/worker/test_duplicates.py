@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
 from tests.specimens import record, value
 from tests.worker.engine_stage import Stage, keyed
 

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from dispatcher.core.commit_note import Range
-from dispatcher.core.control import HALTED, PAUSED, RUNNING, key_target, partition_target
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
-from dispatcher.core.room import Room
+from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, key_target, partition_target
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.room import Room
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.commit_note import Range
 from dispatcher.settings import Settings
 from dispatcher.worker import engine as engine_module
 from dispatcher.worker.letters import Cut, Drained, Fetch, Restore

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 from dispatcher.adapters.kafka.sink import Failed, Undelivered
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.instant import Instant
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.control import PAUSED, RUNNING, key_target
 from dispatcher.core.instant import Instant
-from dispatcher.core.room import Room
+from dispatcher.core.internal.control import PAUSED, RUNNING, key_target
+from dispatcher.core.lanes.room import Room
 from dispatcher.worker.clock import SystemClock
 from tests.specimens import MONO, WALL, settings, value
 from tests.worker.engine_stage import ROOM, Stage, keyed

@@ -7,9 +7,9 @@ import base64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.commit_note import METADATA_MAX, CommitNote, Range, decode
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.progress import Progress
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.progress.commit_note import METADATA_MAX, CommitNote, Range, decode
+from dispatcher.core.progress.progress import Progress
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.ready import Ready
 from tests.specimens import TOPIC_ID

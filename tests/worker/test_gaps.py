@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from dispatcher.adapters.kafka.source import Committed, Unsettled
-from dispatcher.core.commit_note import CommitNote
-from dispatcher.core.gap import Cause
+from dispatcher.core.progress.commit_note import CommitNote
+from dispatcher.core.progress.gap import Cause
 from dispatcher.errors import BrokerError
 from dispatcher.worker.gaps import ASK_AGAIN_S, REMIND_S, Gaps
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties
 from dispatcher.core.instant import Instant
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message, Record
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message, Record
 from dispatcher.settings import Settings, WorkerSettings
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.core.outcome import Owner
-from dispatcher.core.room import Room
-from dispatcher.core.tried import Tried
-from dispatcher.core.verdict import Tries
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.room import Room
 from dispatcher.worker.letters import Drained
 from tests.specimens import settings, value
 from tests.waiting import eventually_async

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.finished import Finished
-from dispatcher.core.journal import Asked, Journal, Known
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Message
-from dispatcher.core.recorded import Recorded
-from dispatcher.core.status import Status
+from dispatcher.core.internal.finished import Finished
+from dispatcher.core.internal.journal import Asked, Journal, Known
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Message
+from dispatcher.core.messages.recorded import Recorded
+from dispatcher.core.messages.status import Status
 from dispatcher.errors import BrokerAway, TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker.letters import Forget, Recall, Restore
-from tests.core.test_finished import finished
+from tests.core.internal.test_finished import finished
 from tests.worker.test_restorer import ID, Set
 
 TOPIC_ID = ID[:8]

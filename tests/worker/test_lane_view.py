@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.control import HALTED, PAUSED, RUNNING, Command, Desired, key_target, message, partition_target
-from dispatcher.core.gap import Cause, Gap
 from dispatcher.core.instant import Instant
-from dispatcher.core.lane_report import LaneReport, PartitionReport, decode, encode
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.record import Record
-from dispatcher.core.room import Room
-from dispatcher.core.steps import Start
+from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, Command, Desired, key_target, message, partition_target
+from dispatcher.core.internal.lane_report import LaneReport, PartitionReport, decode, encode
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
+from dispatcher.core.lanes.steps import Start
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.gap import Cause, Gap
 from dispatcher.worker import lane_view
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.lane_view import LaneView

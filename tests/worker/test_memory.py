@@ -13,9 +13,9 @@ import pytest
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.metrics import Metrics
-from dispatcher.core import partitioner
-from dispatcher.core.call import Answered, Call, CallResult
-from dispatcher.core.record import Message
+from dispatcher.core.messages import partitioner
+from dispatcher.core.messages.call import Answered, Call, CallResult
+from dispatcher.core.messages.record import Message
 from dispatcher.settings import Settings
 from dispatcher.worker import observer
 from dispatcher.worker.clock import SystemClock

@@ -10,14 +10,14 @@ import pytest
 
 from dispatcher.adapters import logs
 from dispatcher.adapters.metrics import Metrics
-from dispatcher.core.control import PAUSED
-from dispatcher.core.parked import Entry
-from dispatcher.core.partition import Partition
-from dispatcher.core.room import Room
+from dispatcher.core.internal.control import PAUSED
+from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.observer import WorkerObserver
-from tests.core.test_lane import finish
+from tests.core.lanes.test_lane import finish
 from tests.specimens import MONO, OWNER, decoder, now, record, settings, settled
 
 ROOM = Room(records=100, size_bytes=1 << 20, unpublished_s=10.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dispatcher.core.outcome import Outcome, Owner
-from dispatcher.core.record import Message
+from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.messages.record import Message
 from dispatcher.worker.ready import Ready, messages_of, parted
 
 OWNER = Owner(0, 1)

@@ -9,11 +9,11 @@ import pytest
 
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.adapters.logs import logger
-from dispatcher.core.commit_note import Range
-from dispatcher.core.gap import Gap
 from dispatcher.core.instant import Instant
-from dispatcher.core.outcome import Owner
-from dispatcher.core.record import Record
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.commit_note import Range
+from dispatcher.core.progress.gap import Gap
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.letters import Command, Cut, Drained, Pause, Resume, Stop

@@ -8,8 +8,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from dispatcher.core.lane_report import WorkerReport, decode
-from dispatcher.core.record import Message
+from dispatcher.core.internal.lane_report import WorkerReport, decode
+from dispatcher.core.messages.record import Message
 from dispatcher.worker import reporter as module
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.reporter import Grumble, Report, Reporter

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.kafka.compacted import Ended, Items
+from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
-from dispatcher.core.journal import Journal
-from dispatcher.core.outcome import Owner
-from dispatcher.core.parked import Entry, Parked, tombstone
-from dispatcher.core.record import Message, Record
-from dispatcher.core.recorded import Recorded
-from dispatcher.core.tried import Tried
-from dispatcher.core.verdict import Tries
+from dispatcher.core.internal.journal import Journal
+from dispatcher.core.internal.parked import Entry, Parked, tombstone
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.recorded import Recorded
 from dispatcher.errors import BrokerAway, BrokerDenied
 from dispatcher.settings import Settings
 from dispatcher.worker import restorer

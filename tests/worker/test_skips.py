@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.control import PAUSED, SKIP, key_target, request_target
-from dispatcher.core.envelope import position_id
-from dispatcher.core.gap import Cause, Gap
-from dispatcher.core.outcome import Owner
-from dispatcher.core.room import Room
+from dispatcher.core.internal.control import PAUSED, SKIP, key_target, request_target
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.room import Room
+from dispatcher.core.messages.envelope import position_id
+from dispatcher.core.progress.gap import Cause, Gap
 from tests.specimens import TOPIC_ID, record
 from tests.worker.engine_stage import CONTROL, Stage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.core.instant import Instant
-from dispatcher.core.room import Room
+from dispatcher.core.lanes.room import Room
 from dispatcher.worker.clock import SystemClock
 from tests.worker.engine_stage import Stage
 

@@ -9,10 +9,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from dispatcher.core.lane import Lane
-from dispatcher.core.outcome import Owner
-from dispatcher.core.partition import Partition
-from dispatcher.core.room import Room
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.room import Room
 from dispatcher.worker.turns import Turns
 from tests.specimens import decoder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.core.call import HeaderPairs
+from dispatcher.core.messages.call import HeaderPairs
 
 
 def header_pairs(raw: Iterable[tuple[bytes, bytes]]) -> HeaderPairs:

@@ -8,7 +8,7 @@ from typing import Self
 
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.target import Target
-from dispatcher.core.call import Ambiguous, NotSent
+from dispatcher.core.messages.call import Ambiguous, NotSent
 
 
 class CallClock:

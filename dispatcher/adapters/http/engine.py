@@ -8,7 +8,7 @@ from typing import Protocol
 from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.target import Target, make_target
-from dispatcher.core.call import Call, CallResult
+from dispatcher.core.messages.call import Call, CallResult
 from dispatcher.settings import Settings
 
 

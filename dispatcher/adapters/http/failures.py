@@ -7,7 +7,7 @@ header, a hostile callee may echo the credential in its garbage, and these sente
 
 from __future__ import annotations
 
-from dispatcher.core.call import Ambiguous, NotSent
+from dispatcher.core.messages.call import Ambiguous, NotSent
 
 _NOT_SENT = {
     "address_refused": "upstream {0} has a loopback, private or link-local address, which allow_private = false refuses",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import SplitResult, urlsplit
 
-from dispatcher.core.call import Answered, Call, CallResult, HeaderPairs
+from dispatcher.core.messages.call import Answered, Call, CallResult, HeaderPairs
 from dispatcher.core.redaction import Redactor
 from dispatcher.errors import ConfigError
 from dispatcher.settings import Settings, UpstreamSettings

@@ -19,7 +19,7 @@ from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.limits import CONNECTIONS_TRIED_MAX, HEADER_MAX_BYTES, HEADERS_MAX, IDLE_MAX_S
 from dispatcher.adapters.http.target import Target
-from dispatcher.core.call import Answered, Call, CallResult
+from dispatcher.core.messages.call import Answered, Call, CallResult
 
 _AddressInfo = tuple[int | socket.AddressFamily, int | socket.SocketKind, int, str, tuple[object, ...]]
 

@@ -19,7 +19,7 @@ from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.limits import ADDRESSES_MAX_AGE_S
 from dispatcher.adapters.http.target import Target
-from dispatcher.core.call import Answered, Call, CallResult, NotSent
+from dispatcher.core.messages.call import Answered, Call, CallResult, NotSent
 
 # httpcore's own word for the moment in which a connection is there, and nothing has been written to it.
 _SENDS = "http11.send_request_headers.started"

@@ -13,7 +13,7 @@ from confluent_kafka import Message as ClientMessage
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import is_fatal
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from dispatcher.settings import Settings
 
 # What was not delivered by then is out of date.

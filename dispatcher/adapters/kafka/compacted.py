@@ -21,7 +21,7 @@ from dispatcher.adapters.kafka.log import Stretch, no_topic
 from dispatcher.adapters.kafka.offsets import ask_edges, at_times, offset_of, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.tail import Tail
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError, TopicAway
 from dispatcher.settings import Settings
 

@@ -13,8 +13,8 @@ from dispatcher.adapters.kafka.admin import Cluster, settling
 from dispatcher.adapters.kafka.clients import Isolation
 from dispatcher.adapters.kafka.coordinator import describe_group
 from dispatcher.adapters.kafka.faults import Complaints, error_of
-from dispatcher.core.commit_note import decode, decode_any
-from dispatcher.core.headway import Headway
+from dispatcher.core.progress.commit_note import decode, decode_any
+from dispatcher.core.progress.headway import Headway
 from dispatcher.settings import Settings
 
 PAUSE_S = 0.1

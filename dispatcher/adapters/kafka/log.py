@@ -19,8 +19,8 @@ from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints, error_of
 from dispatcher.adapters.kafka.offsets import at_times, patiently, watermarks
 from dispatcher.adapters.kafka.records import record_of
-from dispatcher.core.positions import END, Anchor, Position, Span
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.positions import END, Anchor, Position, Span
 from dispatcher.errors import ConfigError, DispatcherError, WaitTimeout
 from dispatcher.settings import Settings
 

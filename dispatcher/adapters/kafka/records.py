@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-from dispatcher.core.record import Header, Record
+from dispatcher.core.messages.record import Header, Record
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

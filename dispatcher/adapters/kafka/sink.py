@@ -21,7 +21,7 @@ from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import FENCED, is_fatal
 from dispatcher.adapters.kafka.source import Committed
-from dispatcher.core.record import Message
+from dispatcher.core.messages.record import Message
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 

@@ -19,7 +19,7 @@ from dispatcher.adapters.kafka.membership import Held
 from dispatcher.adapters.kafka.offsets import watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.seat import AGAIN_S, Seat
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import BrokerError
 
 # Records taken per poll: enough to amortise the hand-over, few enough that a rebalance is answered soon.

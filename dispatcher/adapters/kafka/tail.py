@@ -10,7 +10,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints, is_fatal
 from dispatcher.adapters.kafka.offsets import Place, watermarks
 from dispatcher.adapters.kafka.records import record_of
-from dispatcher.core.record import Record
+from dispatcher.core.messages.record import Record
 from dispatcher.errors import DispatcherError
 from dispatcher.settings import Settings
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import Complaints
-from dispatcher.core import record
+from dispatcher.core.messages import record
 from dispatcher.settings import Settings
 
 ABORT_S = 5.0

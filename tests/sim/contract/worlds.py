@@ -16,7 +16,7 @@ from greenlet import getcurrent
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.adapters.kafka.compacted import CompactedReader, Items
-from dispatcher.core.record import Message, Record
+from dispatcher.core.messages.record import Message, Record
 from dispatcher.settings import Settings
 from tests.sim import consumer as simulated
 from tests.sim import producer as simulated_producer

@@ -1,0 +1,1 @@
+"""Records of the topics that only workers write: what is parked, tried, finished, wanted and reported; and what they fold to."""

@@ -1,0 +1,183 @@
+"""The requests of a lane behind its head, in order: those in memory, and the places of those that are parked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import chain, takewhile
+
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.instant import Instant
+from dispatcher.core.internal.parked import Entry, until_at
+from dispatcher.core.internal.tried import Tried
+from dispatcher.core.messages.record import Record
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it."""
+
+    record: Record
+    arrived: float
+    place: int | None = None
+    tries: Tries = Tries()
+    not_before: float = 0.0
+    why: str = ""
+    started: float | None = None  # first call, monotonic
+
+    def recall(self, known: MutableMapping[int, Tried], instant: Instant) -> bool:
+        """Take in what an earlier owner has noted of its tries, if that is among what is `known`, for good.
+
+        Returns whether a call may have been made of which nothing more is known.
+        """
+        tried = known.pop(self.record.offset, None)
+        if tried is None:
+            return False
+        self.tries, self.not_before, self.why = tried.tries_at(instant), tried.until_at(instant), tried.why
+        self.started = tried.started_at(instant)
+        return tried.begun
+
+
+class LaneQueue:
+    """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory.
+
+    Each is in the order of the log, so that one of many thousands is found by halves: those who cancel may cancel them all. Newer
+    records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
+    Lists, since most are short or empty, and there are many: an empty deque takes 760 bytes, and moving up 4,000 records one microsecond.
+    """
+
+    __slots__ = ("_behind", "awaited", "back", "due", "front", "parked")
+
+    def __init__(self) -> None:
+        self.front: list[Waiting] = []
+        self.awaited: tuple[Entry, ...] = ()
+        self.parked: list[Entry] = []
+        self.due = 0.0  # of the first of `parked`, monotonic
+        self.back: list[Waiting | Entry] = []
+        self._behind = 0  # parked ones in `back`
+
+    def __len__(self) -> int:
+        """How many are in memory."""
+        return len(self.front) + len(self.back) - self._behind
+
+    def __contains__(self, offset: int) -> bool:
+        return any(_find(queue, offset) is not None for queue in (self.front, self.awaited, self.parked, self.back))
+
+    @property
+    def aside(self) -> int:
+        """How many have left memory: parked, or on their way back."""
+        return len(self.awaited) + len(self.parked) + self._behind
+
+    @property
+    def first_offset(self) -> int | None:
+        """Where the first of all stands in the log."""
+        first = self._first
+        return None if first is None else _offset_of(first)
+
+    def first_key(self, default: bytes | None) -> bytes | None:
+        """The key of the first of all; `default` where there is none."""
+        first = self._first
+        if first is None:
+            return default
+        return first.record.key if isinstance(first, Waiting) else first.key
+
+    @property
+    def _first(self) -> Waiting | Entry | None:
+        return next(chain(self.front, self.awaited, self.parked, self.back), None)
+
+    def waiting(self) -> Iterator[Waiting]:
+        """What is in memory."""
+        return (one for one in chain(self.front, self.back) if isinstance(one, Waiting))
+
+    def add(self, waiting: Waiting) -> None:
+        """Newer than all that is here."""
+        (self.back if self.back or self.parked or self.awaited else self.front).append(waiting)
+
+    def restore(self, entries: Iterable[Entry], instant: Instant) -> None:
+        """Parked before, in order: each comes where it stood in the log. Nothing was parked or admitted yet."""
+        read: list[Waiting | Entry] = [*self.front]
+        parked: list[Waiting | Entry] = [*entries]
+        self.back = list(merge(read, parked, key=_offset_of))
+        self.front.clear()
+        self._behind = len(parked)
+        self.refill(instant)
+
+    def admit(self, entry: Entry, due: float) -> None:
+        """Parked before, and newer than all that is here; `due` in monotonic seconds, 0 for at once."""
+        if self.back:
+            self.back.append(entry)
+            self._behind += 1
+            return
+        if not self.parked:
+            self.due = due
+        self.parked.append(entry)
+
+    def refill(self, instant: Instant) -> None:
+        """What `back` begins with comes forward, where nothing stands before it any more."""
+        if self.parked or self.awaited:
+            return
+        taken = 0
+        for one in self.back:
+            if isinstance(one, Entry):
+                self.parked.append(one)
+            elif not self.parked:
+                self.front.append(one)
+            else:
+                break
+            taken += 1
+        del self.back[:taken]
+        self._behind -= len(self.parked)
+        if self.parked:
+            self.due = until_at(self.parked[0].due, instant)
+
+    def behind(self) -> Waiting | None:
+        """The first in memory behind what is parked, if anything is parked; what is parked already comes forward."""
+        if not self.parked:
+            return None
+        parked = list(takewhile(lambda one: isinstance(one, Entry), self.back))
+        self.parked += [one for one in parked if isinstance(one, Entry)]
+        self._behind -= len(parked)
+        del self.back[: len(parked)]
+        return next((one for one in self.back[:1] if isinstance(one, Waiting)), None)
+
+    def remove(self, offset: int) -> Waiting | None:
+        """Take one that is in memory out of the line."""
+        for queue in (self.front, self.back):
+            place = _find(queue, offset)
+            if place is not None and isinstance(found := queue[place], Waiting):
+                del queue[place]
+                return found
+        return None
+
+    def remove_parked(self, offset: int) -> Entry | None:
+        """Take one that is parked out of the line."""
+        for queue in (self.parked, self.back):
+            place = _find(queue, offset)
+            if place is not None and isinstance(found := queue[place], Entry):
+                if queue is self.back:
+                    self._behind -= 1
+                elif place == 0:
+                    self.due = 0.0
+                del queue[place]
+                return found
+        return None
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.front.clear()
+        self.parked.clear()
+        self.back.clear()
+        self.awaited = ()
+        self._behind = 0
+
+
+def _offset_of(one: Waiting | Entry) -> int:
+    return one.record.offset if isinstance(one, Waiting) else one.offset
+
+
+def _find(queue: Sequence[Waiting | Entry], offset: int) -> int | None:
+    """Where the request of that offset stands in a queue."""
+    place = bisect_left(queue, offset, key=_offset_of)
+    return place if place < len(queue) and _offset_of(queue[place]) == offset else None

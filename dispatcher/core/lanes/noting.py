@@ -1,0 +1,74 @@
+"""What a lane has the state topic say of the request whose turn it is: how it was tried, and that a call of it may begin (the intent)."""
+
+from __future__ import annotations
+
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.instant import Instant
+from dispatcher.core.internal.tried import Note, forgotten, tried
+from dispatcher.core.lanes.lane_queue import Waiting
+from dispatcher.core.messages.request import Decoder
+
+
+class Noting:
+    """Owned by one Lane. Of `due`, `coming` and what is acknowledged each is newer than the next.
+
+    `due` is to be handed out, `coming` is, and not acknowledged yet. `intent`: the newest of all says that a call may have begun.
+    """
+
+    __slots__ = ("_decoder", "_partition", "coming", "due", "intent")
+
+    def __init__(self, partition: int, decoder: Decoder) -> None:
+        self._partition = partition
+        self._decoder = decoder
+        self.due: Note | None = None
+        self.coming: Note | None = None
+        self.intent = False
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the intent stands there for good."""
+        return self.intent and self.due is None and self.coming is None
+
+    def intend(self, waiting: Waiting, instant: Instant) -> Note:
+        """The next call is about to be made; what has to stand there before."""
+        tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
+        self.coming = self._note(waiting, tries, instant, begun=True)
+        self.intent = True
+        return self.coming
+
+    def attempted(self, waiting: Waiting, instant: Instant) -> None:
+        """A call has ended, and is known not to have been done for good; or was not made: this is how often it was tried."""
+        self.intent = False
+        self.due = self._note(waiting, waiting.tries, instant)
+
+    def withdraw(self, waiting: Waiting, instant: Instant) -> bool:
+        """No call is made now; whether one was intended, so that this is due to be told."""
+        is_intended = self.intent
+        if is_intended:
+            self.attempted(waiting, instant)
+        return is_intended
+
+    def take(self) -> Note:
+        """What is due, to be handed out."""
+        assert self.due is not None
+        self.coming, self.due = self.due, None
+        return self.coming
+
+    def acknowledge(self, note: Note) -> bool:
+        """This stands there; whether it is what the lane waits for."""
+        if self.coming is not note:
+            return False
+        self.coming = None
+        return True
+
+    def forget(self) -> None:
+        """The request has ended, or is parked: what ends it ends what is said of it here."""
+        self.due = self.coming = None
+        self.intent = False
+
+    def _note(self, waiting: Waiting, tries: Tries, instant: Instant, *, begun: bool = False) -> Note:
+        record, topic, topic_id = waiting.record, self._decoder.settings.topics.state, self._decoder.topic_id
+        if tries.calls == 0:
+            return Note(record.key, record.offset, forgotten(topic, topic_id, self._partition, record.offset))
+        known = tried(record.offset, tries, waiting.not_before, waiting.why, instant, waiting.started, begun=begun)
+        return Note(record.key, record.offset, known.message(topic, topic_id, self._partition))

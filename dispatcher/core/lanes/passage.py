@@ -1,0 +1,72 @@
+"""A lane's way through the gate: what it asks there, the pass of its call in flight, and what it hands back when that has ended."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from dispatcher.core.callees.finding import Finding
+from dispatcher.core.callees.gate import Gate, Pass
+from dispatcher.core.instant import Instant
+from dispatcher.core.lanes.lane_queue import Waiting
+from dispatcher.core.lanes.steps import Gated
+from dispatcher.core.messages.call import Answered, Call, CallResult
+from dispatcher.core.messages.request import Request
+
+_W = TypeVar("_W")
+# One that is parked while nobody knows when its call may begin comes back after so long; where it is known, then.
+GATED_PARKED_S = 5.0
+# A call that its deadline cuts off ends by a timer, which may be a little early.
+TIMER_S = 0.05
+
+
+class Passage(Generic[_W]):
+    """Owned by one lane, `who` waits at the gate."""
+
+    __slots__ = ("_gate", "_pass", "_who")
+
+    def __init__(self, who: _W, gate: Gate[_W] | None) -> None:
+        self._who = who
+        self._gate: Gate[_W] = Gate({}) if gate is None else gate
+        self._pass: Pass | None = None  # of the call in flight
+
+    def ask(self, call: Call, now: float) -> Gated | None:
+        """Where to stand in line, if this call may not begin. One that was let through is asked for anew once its breaker has turned."""
+        if self._pass is not None:
+            if self._gate.holds(self._pass):
+                return None
+            self._hand_back(None, now)
+        stop = self._gate.ask(self._who, call.upstream, call.credential, now)
+        return None if stop is None else Gated(call.upstream, call.credential)
+
+    def begin(self, call: Call, now: float) -> None:
+        """This call begins, or its intent is on its way: from there on it is one in flight for the gate."""
+        if self._pass is None:
+            self._pass = self._gate.enter(self._who, call.upstream, call.credential, now)
+
+    def answered(self, request: Request, result: CallResult, finding: Finding, instant: Instant) -> bool:
+        """The call has ended so; whether its failure is an outage of its upstream's, and not one of the request's own.
+
+        One that its request's deadline has cut off says nothing of the callee, who might have answered soon.
+        """
+        is_late = request.deadline is not None and instant.wall >= request.deadline - TIMER_S
+        return self._hand_back(None if is_late and not isinstance(result, Answered) else finding, instant.mono)
+
+    def cut_off(self, now: float) -> str | None:
+        """The call was cancelled and has ended, or is not made: nothing is known of it. Returns its upstream, None where there was none."""
+        upstream = None if self._pass is None else self._pass.upstream
+        self._hand_back(None, now)
+        return upstream
+
+    def why(self, now: float) -> tuple[str, float | None] | None:
+        """What keeps the lane, and until when, while it stands in line."""
+        stop = self._gate.why(self._who, now)
+        return None if stop is None else (stop.why, stop.until)
+
+    def put_off(self, waiting: Waiting, now: float) -> None:
+        """Its head is parked. Where that stands in line it comes back when its turn may be near, and stands in line anew."""
+        if (stop := self._gate.why(self._who, now)) is not None:
+            waiting.not_before, waiting.why = stop.until or now + GATED_PARKED_S, stop.why
+
+    def _hand_back(self, finding: Finding | None, now: float) -> bool:
+        taken, self._pass = self._pass, None
+        return taken is not None and self._gate.end(taken, finding, now)

@@ -1,0 +1,59 @@
+"""A reply that was published before, as far as it is said once more to a duplicate of its request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from json import JSONDecodeError
+from typing import Any
+
+import orjson
+
+from dispatcher.core.messages.members import members
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.status import Reason, Status
+
+# What a reply says about one request or one execution, and not about the answer.
+_OWN = frozenset({"status", "reason", "error", "attempts", "metadata", "duplicate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`error` as in the reply's value; `rest` are the other members of it (the callee's answer among them), as they were written."""
+
+    status: Status
+    attempts: int
+    duration_ms: int
+    reason: Reason | None = None
+    error: Mapping[str, Any] | None = None
+    http_status: str = ""
+    rest: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """What saying it again takes, about."""
+        return sum(map(len, self.rest.values()))
+
+
+def read_recorded(record: Record) -> Recorded | None:
+    """The reply in a record; None where it cannot be read: it was cut by somebody, or a later version wrote it."""
+    headers = dict(record.headers or ())
+    try:
+        value = members((record.value or b"").decode())
+        text = {name: (headers.get(name) or b"").decode() for name in ("dispatcher-http-status", "dispatcher-duration-ms")}
+        reason, error = (orjson.loads(value[name]) if name in value else None for name in ("reason", "error"))
+        return Recorded(
+            status=Status(orjson.loads(value["status"])),
+            attempts=int(value["attempts"]),
+            duration_ms=int(text["dispatcher-duration-ms"]),
+            reason=None if reason is None else Reason(reason),
+            error=None if error is None else {"kind": str(error["kind"]), "message": str(error["message"])} | _retry_at(error),
+            http_status=text["dispatcher-http-status"],
+            rest={name: content for name, content in value.items() if name not in _OWN},
+        )
+    except (JSONDecodeError, StopIteration, IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _retry_at(error: Mapping[str, Any]) -> dict[str, str]:
+    return {"retry_at": str(error["retry_at"])} if error.get("retry_at") is not None else {}
