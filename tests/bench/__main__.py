@@ -6,6 +6,7 @@ upstream and this driver share CPU 1, so use a machine that does nothing else.
     echo        consume -> produce in transactions, batches of 1,000: what Kafka allows
     http        aiohttp alone, 12 lanes, a 0 ms upstream: what the HTTP client allows
     exactly     the worker, exactly_once, 12 partitions, a 0 ms upstream
+    no-journal  the same without dedup window: what it costs that a request which is sent again is known
     at-least    the worker, at_least_once
     latency     20 requests a second, each alone: reply in the reader's hands, less the upstream's 20 ms
 """
@@ -38,6 +39,11 @@ from tests.waiting import eventually
 REQUESTS, KEYS, PARTITIONS = 20_000, 200, 12
 LATENCY_REQUESTS, LATENCY_GAP_S, SERVICE_MS = 200, 0.05, 20
 WORKER_CPU, OTHERS_CPU = "0", "1"
+MODES: dict[str, dict[str, object]] = {
+    "exactly": {"publishing": "exactly_once"},
+    "no-journal": {"publishing": "exactly_once", "dedup_window_s": 0},
+    "at-least": {"publishing": "at_least_once"},
+}
 
 
 def main() -> None:
@@ -82,8 +88,8 @@ def _upstream(given: str | None) -> _Served:
 
 def _round(bootstrap: str, url: str, folder: Path) -> list[dict[str, object]]:
     rows = [_raw("echo", bootstrap, url), _raw("http", bootstrap, url)]
-    for mode, publishing in (("exactly", "exactly_once"), ("at-least", "at_least_once")):
-        rows += _worker(mode, publishing, bootstrap, url, folder)
+    for mode, of in MODES.items():
+        rows += _worker(mode, of, bootstrap, url, folder)
     for row in rows:
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
@@ -97,27 +103,28 @@ def _raw(name: str, bootstrap: str, url: str) -> dict[str, object]:
     return {"name": name} | row
 
 
-def _settings(bootstrap: str, url: str, publishing: str) -> Settings:
+def _settings(bootstrap: str, url: str, of: dict[str, object]) -> Settings:
     prefix = f"bench-{uuid.uuid4().hex[:8]}"
     return Settings.model_validate(
         {
             "kafka": {"bootstrap_servers": bootstrap},
             "topics": {"prefix": prefix, "partitions": PARTITIONS},
-            "worker": {"group": prefix, "slot": prefix, "http_port": 0, "publishing": publishing},
+            "worker": {"group": prefix, "slot": prefix, "http_port": 0} | of,
             "upstreams": {"up": {"base_url": url, "allow_private": True}},
         }
     )
 
 
-def _worker(name: str, publishing: str, bootstrap: str, url: str, folder: Path) -> list[dict[str, object]]:
+def _worker(name: str, of: dict[str, object], bootstrap: str, url: str, folder: Path) -> list[dict[str, object]]:
     """Throughput and latency of one worker; the CPU and memory are its own."""
-    settings = _settings(bootstrap, url, publishing)
+    settings = _settings(bootstrap, url, of)
     init_topics(settings)
     config = folder / f"{settings.topics.prefix}.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{bootstrap}"\n[topics]\nprefix = "{settings.topics.prefix}"\n'
-        f'[worker]\ngroup = "{settings.worker.group}"\nslot = "{settings.worker.slot}"\nhttp_port = 0\npublishing = "{publishing}"\n'
-        f'[upstreams.up]\nbase_url = "{url}"\nallow_private = true\n[logs]\nlevel = "info"\n'
+        f'[worker]\ngroup = "{settings.worker.group}"\nslot = "{settings.worker.slot}"\nhttp_port = 0\n'
+        + "".join(f"{field} = {json.dumps(value)}\n" for field, value in of.items())
+        + f'[upstreams.up]\nbase_url = "{url}"\nallow_private = true\n[logs]\nlevel = "info"\n'
     )
     log = folder / f"{settings.topics.prefix}.log"
     with log.open("wb") as err:
@@ -177,7 +184,7 @@ def _throughput(settings: Settings, replies: _Reader, count: int) -> float:
     for n in range(count):
         while True:
             try:
-                producer.produce(settings.topics.requests, value, f"doc:{n % KEYS}", headers=[("ce_id", f"{n}")])
+                producer.produce(settings.topics.requests, value, f"doc:{n % KEYS}", headers=[("ce_id", f"{began}-{n}")])
                 break
             except BufferError:
                 producer.poll(0.01)
