@@ -7,6 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
+from dispatcher.core.callees.verdict import Tries
+from dispatcher.core.internal.tried import Tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 from tests.specimens import record, value
@@ -95,11 +97,16 @@ async def test_an_id_is_one_request_within_a_key_only() -> None:
 
 
 @pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
-async def test_a_request_that_comes_again_itself(publishing: str) -> None:
-    """Exactly once somebody moved the position back: it is called again. At least once it was a crash, and its reply is there."""
+@pytest.mark.parametrize("known", [{}, {1: Tried(1, Tries(1, 1))}])
+async def test_a_request_that_comes_again_itself(publishing: str, known: dict[int, Tried]) -> None:
+    """Exactly once somebody moved the position back: it is called again. At least once it was a crash, and its reply is there.
+
+    Also where it had failed before: a crash may leave what is noted of its tries behind its reply.
+    """
     stage = Stage(keyed(publishing=publishing))
     owner = await called(stage, sent(1))
     stage.engine.abandon([owner])
+    stage.notes[0].known |= known
     successor = stage.assign(epoch=8, position=1)
     stage.engine.delivered({successor: [sent(1)]}, {})
     await stage.play()

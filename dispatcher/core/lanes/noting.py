@@ -24,11 +24,6 @@ class Noting:
         self.coming: Note | None = None
         self.intent = False
 
-    @property
-    def may_start(self) -> bool:
-        """Whether the intent stands there for good."""
-        return self.intent and self.due is None and self.coming is None
-
     def intend(self, waiting: Waiting, instant: Instant) -> Note:
         """The next call is about to be made; what has to stand there before."""
         tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)

@@ -15,18 +15,22 @@ from dispatcher.core.messages.request import Request
 class Recalling:
     """Owned by one Lane. `find` says whether a request is a duplicate, and of what (`Journal.find`)."""
 
-    __slots__ = ("_endings", "_find", "_is_new", "_recalls", "awaits_reply")
+    __slots__ = ("_endings", "_find", "_is_fenced", "_is_new", "_recalls", "awaits_reply")
 
     def __init__(self, endings: Endings, find: Find) -> None:
         self._endings = endings
         self._find = find
+        self._is_fenced = endings.decoder.settings.worker.publishing == "exactly_once"
         self._is_new = False  # not known yet to be no duplicate
         self._recalls: Known | None = None  # its recorded reply is on its way
         self.awaits_reply = False  # stands until the reply to its original is published
 
     def begin(self, request: Request, waiting: Waiting) -> None:
-        """This request has its turn. One that was called before, by an earlier owner, is in the middle of its own execution."""
-        self._is_new = bool(request.fingerprint) and waiting.tries.calls == 0
+        """This request has its turn. One that was called before, by an earlier owner, is in the middle of its own execution.
+
+        At least once it may be at the end of that: what is noted of its tries is taken away behind its reply.
+        """
+        self._is_new = bool(request.fingerprint) and not (waiting.tries.calls and self._is_fenced)
         self._recalls = None
 
     def ask(self, request: Request, instant: Instant, *, may_call: bool) -> Busy | Ready | Recall | Outcome | None:
