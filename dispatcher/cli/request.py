@@ -41,6 +41,7 @@ Repeat = Annotated[
     str | None,
     typer.Option("--repeat", metavar="allowed|never", help="never: no second call of what may have been done, even after a crash."),
 ]
+Priority = Annotated[int | None, typer.Option("--priority", metavar="0-9", help="9 is the most urgent.", show_default="4")]
 Metadata = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")]
 
 
@@ -62,6 +63,7 @@ class Given:
     metadata: str | None
     after_failure: str | None
     repeat: str | None
+    priority: int | None
 
     @property
     def is_empty(self) -> bool:
@@ -79,7 +81,7 @@ class Given:
             self.after_failure,
             self.repeat,
         )
-        return not self.headers and all(value is None for value in (*single, self.timeout_s, self.attempts_max))
+        return not self.headers and all(value is None for value in (*single, self.timeout_s, self.attempts_max, self.priority))
 
     def request(self, command: str, instead: str = "") -> Request:
         """Make the request; `command` needs at least key, upstream and path, or what it takes `instead`. Raises ConfigError."""
@@ -108,6 +110,7 @@ class Given:
             metadata,
             cast("Wanted", self.after_failure),  # what these may be, the model of a request says
             cast("Repeated", self.repeat),
+            self.priority,
         )
 
 

@@ -40,6 +40,7 @@ def _submit(
     metadata: request.Metadata = None,
     after_failure: request.AfterFailure = None,
     repeat: request.Repeat = None,
+    priority: request.Priority = None,
     jsonl: Annotated[
         str | None,
         typer.Option(
@@ -53,7 +54,7 @@ def _submit(
     options: Options = ctx.obj
     given = request.Given(
         *(path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max),
-        *(metadata, after_failure, repeat),
+        *(metadata, after_failure, repeat, priority),
     )
     if jsonl is None:
         _submit_one(options, given)

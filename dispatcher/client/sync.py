@@ -100,6 +100,7 @@ class SyncDispatcher:
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
+        priority: int | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`."""
         return self._run(
@@ -114,6 +115,7 @@ class SyncDispatcher:
                 metadata=metadata,
                 after_failure=after_failure,
                 repeat=repeat,
+                priority=priority,
             )
         )
 
@@ -146,6 +148,7 @@ class SyncDispatcher:
         metadata: Any = None,  # noqa: ANN401 - any JSON
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
+        priority: int | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds."""
         return self._run(
@@ -161,6 +164,7 @@ class SyncDispatcher:
                 metadata=metadata,
                 after_failure=after_failure,
                 repeat=repeat,
+                priority=priority,
             )
         )
 

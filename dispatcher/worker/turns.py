@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
-from itertools import islice
 
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
+from dispatcher.core.lanes.priority_line import PriorityLine
 
 
 class Turns:
-    """Owned by the engine. A lane stands in line only while its next step is a call: the first that came is the first that goes.
+    """Owned by the engine. A lane stands in line only while its next step is a call. Its priority is that of the request whose turn it is.
+
+    The most urgent goes first, of equals the first that came; and the least urgent has its turn within ten times as many turns as lanes
+    stood before it, and ten more (`PriorityLine`).
 
     One whose partition keeps it (its own slots are taken, it may not start calls) stands aside, so that it does not stop the line;
-    `release` brings it back, to the end. One that a full map keeps stands above it; `rise` brings it back.
+    `release` brings it back, to the end. One that a full map keeps stands above it; `rise` brings it back. Both in the same order.
     """
 
     def __init__(self, slots: int, partition_slots: int) -> None:
         self._slots = slots
         self._partition_slots = partition_slots
         self._taken = 0
-        self._line: OrderedDict[Lane, Partition] = OrderedDict()
-        self._lined: Counter[Partition] = Counter()  # lanes of each partition in that
-        self._aside: dict[Partition, OrderedDict[Lane, None]] = {}
-        self._above: dict[Partition, OrderedDict[Lane, None]] = {}
+        self._line: PriorityLine[Lane] = PriorityLine()
+        self._partitions: dict[Lane, Partition] = {}  # of the lanes in that
+        self._lined: Counter[Partition] = Counter()  # how many of each
+        self._aside: dict[Partition, PriorityLine[Lane]] = {}
+        self._above: dict[Partition, PriorityLine[Lane]] = {}
 
     @property
     def is_free(self) -> bool:
@@ -56,13 +60,14 @@ class Turns:
     def stand(self, partition: Partition, lane: Lane, *, aside: bool = False, above: bool = False) -> None:
         """Stand in line, aside or above; a lane that stands there already keeps its place."""
         if lane in self._line and not (above or aside):
+            self._line.join(lane, lane.priority)
             return
         kept = above or aside or partition.calls + self._lined[partition] >= self._partition_slots
         place = self._above if above else self._aside
         if kept or partition in self._aside:
             if lane not in place.get(partition, ()):
                 self._leave(partition, lane)
-                place.setdefault(partition, OrderedDict())[lane] = None
+            place.setdefault(partition, PriorityLine()).join(lane, lane.priority)
             if not aside:  # its turn is another one's
                 self.release(partition)
         else:
@@ -75,7 +80,7 @@ class Turns:
         self.release(partition)
 
     def release(self, partition: Partition) -> None:
-        """Bring lanes back that stand aside: as many as their partition has slots for, the first that came."""
+        """Bring lanes back that stand aside: as many as their partition has slots for."""
         self._bring(self._aside, partition, lambda _: True)
 
     def rise(self, partition: Partition, may_start: Callable[[Lane], bool]) -> None:
@@ -86,38 +91,47 @@ class Turns:
         """The lane whose turn it is, which is not in line any more; None where there is no slot, or no lane."""
         if not self.is_free:
             return None
-        lane, partition = next(iter(self._line.items()))
-        self._leave(partition, lane)
+        lane = self._line.take()
+        assert lane is not None
+        partition = self._partitions[lane]
+        self._left(partition, lane)
         return partition, lane
 
     def _join(self, partition: Partition, lane: Lane) -> None:
-        self._line[lane] = partition
+        self._line.join(lane, lane.priority)
+        self._partitions[lane] = partition
         self._lined[partition] += 1
 
     def _leave(self, partition: Partition, lane: Lane) -> None:
-        if self._line.pop(lane, None) is not None:
-            self._lined[partition] -= 1
-            if not self._lined[partition]:
-                del self._lined[partition]
+        if self._line.leave(lane):
+            self._left(partition, lane)
         for place in (self._aside, self._above):
             if (standing := place.get(partition)) is not None:
-                standing.pop(lane, None)
+                standing.leave(lane)
                 if not standing:
                     del place[partition]
 
-    def _bring(self, place: dict[Partition, OrderedDict[Lane, None]], partition: Partition, may_start: Callable[[Lane], bool]) -> None:
+    def _left(self, partition: Partition, lane: Lane) -> None:
+        del self._partitions[lane]
+        self._lined[partition] -= 1
+        if not self._lined[partition]:
+            del self._lined[partition]
+
+    def _bring(self, place: dict[Partition, PriorityLine[Lane]], partition: Partition, may_start: Callable[[Lane], bool]) -> None:
         standing = place.get(partition)
         if standing is None:
             return
-        free = max(0, self._partition_slots - partition.calls - self._lined[partition])
-        for lane in list(islice(filter(may_start, standing), free)):
-            self._leave(partition, lane)
+        free = self._partition_slots - partition.calls - self._lined[partition]
+        for lane in standing.take_some(free, may_start):
             self._join(partition, lane)
+        if not standing:
+            del place[partition]
 
     def forget(self, owner: Owner) -> None:
         """An assignment is over: none of its lanes stands here any more."""
-        for lane, partition in [(lane, of) for lane, of in self._line.items() if lane.owner == owner]:
-            self._leave(partition, lane)
+        for lane, partition in list(self._partitions.items()):
+            if lane.owner == owner:
+                self._leave(partition, lane)
         for place in (self._aside, self._above):
             for partition in [partition for partition in place if partition.owner == owner]:
                 del place[partition]

@@ -93,6 +93,7 @@ def _values() -> list[Kind]:
         "method in lower case": body(method="post"),
         "unknown field": body(hedaers={}),
         "unknown repeat": body(repeat="sometimes"),
+        "more urgent than there is": body(priority=10),
         "both bodies": body(body_base64=base64.b64encode(b"x").decode()),
         "broken base64": b'{"upstream":"sample","path":"/echo","body_base64":"%%"}',
         "header value with a line break": body(headers={"accept": "a\r\nx-evil: 1"}),
@@ -103,7 +104,7 @@ def _values() -> list[Kind]:
 
 
 def _fields() -> list[Kind]:
-    unbuilt: dict[str, Any] = {"agent": "a", "class": "generation", "priority": 1}
+    unbuilt: dict[str, Any] = {"agent": "a", "class": "generation"}
     unbuilt |= {"expected_version": 3, "repeat": "never", "stream": True}
     forbidden: dict[str, dict[str, Any]] = {
         "absolute URL": {"path": "http://127.0.0.1/echo"},

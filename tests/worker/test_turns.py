@@ -1,4 +1,4 @@
-"""Who may call next: first come, first served; slots of the worker and of a partition; nobody waits while there is a slot for it."""
+"""Who may call next: the most urgent, of equals the first; slots of the worker and of a partition; nobody waits while there is a slot."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
+from dispatcher.core.lanes.steps import Ready
 from dispatcher.worker.turns import Turns
-from tests.specimens import decoder
+from tests.specimens import decoder, record, value
 
 DECODER = decoder()
+NOW = Instant(0.0, 0.0)
 ROOM = Room(records=100, size_bytes=1 << 20, unpublished_s=10)
 
 
@@ -28,6 +31,15 @@ def partition(number: int = 0) -> Partition:
 def lanes(of: Partition, count: int) -> list[Lane]:
     """Lanes of a partition, by key."""
     return [Lane(of.owner, DECODER, b"k%d" % n) for n in range(count)]
+
+
+def urgent(of: Partition, *priorities: int) -> list[Lane]:
+    """Lanes of a partition whose next requests have these priorities."""
+    made = lanes(of, len(priorities))
+    for lane, priority in zip(made, priorities, strict=True):
+        lane.add(record(value(priority=priority)), 0.0)
+        assert isinstance(lane.next(NOW, may_call=False), Ready)
+    return made
 
 
 def go(turns: Turns) -> Lane | None:
@@ -57,6 +69,41 @@ def test_who_comes_later_does_not_pass_the_line() -> None:
     turns.stand(of, lanes(of, 1)[0])
     assert not turns.has_slot(of, has_turn=False)
     assert turns.has_slot(of, has_turn=True)
+
+
+def test_the_most_urgent_goes_first() -> None:
+    """In line; and of those that stand aside, whose partition has one slot of its own."""
+    turns, of, full = Turns(10, 10), partition(), partition(1)
+    low, usual, high, other = urgent(of, 0, 4, 9, 4)
+    for lane in (low, usual, high, other):
+        turns.stand(of, lane)
+    assert [high, usual, other, low] == [go(turns) for _ in range(4)]
+    turns, standing = Turns(10, 1), urgent(full, 3, 0, 9)
+    for lane in standing:
+        turns.stand(full, lane, aside=True)
+    went = []
+    for _ in standing:
+        turns.release(full)
+        went.append(go(turns))
+        turns.give_back(full)
+    assert [standing[2], standing[0], standing[1]] == went
+
+
+def test_a_lane_of_the_lowest_priority_is_not_starved() -> None:
+    """One slot, and two lanes of the highest priority that are ready again at once: every tenth turn is the other one's."""
+    turns, of = Turns(1, 10), partition()
+    low, first, second = urgent(of, 0, 9, 9)
+    for lane in (low, first, second):
+        turns.stand(of, lane)
+    went = []
+    for _ in range(40):
+        turn = go(turns)
+        assert turn is not None
+        went.append(turn)
+        turns.give_back(of)
+        turns.stand(of, turn)
+    assert [9, 19, 29, 39] == [turn for turn, lane in enumerate(went) if lane is low]
+    assert {first: 18, second: 18, low: 4} == Counter(went)
 
 
 def test_a_full_partition_does_not_stop_the_others() -> None:

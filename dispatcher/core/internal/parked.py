@@ -18,8 +18,9 @@ import orjson
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.tried import is_count, is_time, mono_of, wall_of
-from dispatcher.core.messages.deadline import deadline_of
+from dispatcher.core.messages.foresight import foresee
 from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.request import PRIORITY_USUAL
 
 KEY_HEADER = "dispatcher-parked-key"
 # Numbers and one word: its length does not depend on the request.
@@ -38,7 +39,7 @@ class Entry:
 
     `offset` of the original, `key` its lane's. `place` is its offset in the parked topic, -1 where that is not known. `due` in seconds
     since 1970, 0 for at once; `why` it waits: backoff, retry_after, breaker, paused, halted, queued. `deadline` in the same seconds, if it
-    has one.
+    has one, and its `priority`.
     """
 
     offset: int
@@ -48,6 +49,7 @@ class Entry:
     due: float
     why: str
     deadline: float | None = None
+    priority: int = PRIORITY_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class Parked:
 
     def entry(self, place: int = -1) -> Entry:
         """What an index keeps of it."""
-        record = self.record
-        return Entry(record.offset, record.key, place, record.size_bytes, self.due, self.why, deadline_of(record))
+        record, told = self.record, foresee(self.record)
+        return Entry(record.offset, record.key, place, record.size_bytes, self.due, self.why, told.deadline, told.priority)
 
     def tries_at(self, instant: Instant) -> Tries:
         """What has happened so far, on the monotonic clock that `instant` reads."""

@@ -155,6 +155,11 @@ class Lane:
         return self._head.request if self._head is not None else None
 
     @property
+    def priority(self) -> int:
+        """That of the request whose turn it is, once that is known: 0 to 9, 9 is the most urgent."""
+        return self._head.request.priority if self._head is not None else self._queue.first_priority
+
+    @property
     def attempts(self) -> int:
         """Calls made for the request whose turn it is."""
         return self._head.waiting.tries.calls if self._head is not None else 0

@@ -13,6 +13,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.parked import Entry, until_at
 from dispatcher.core.internal.tried import Tried
 from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import PRIORITY_USUAL
 
 
 @dataclass(slots=True)
@@ -82,6 +83,12 @@ class LaneQueue:
         if first is None:
             return default
         return first.record.key if isinstance(first, Waiting) else first.key
+
+    @property
+    def first_priority(self) -> int:
+        """The priority of the first of all, where it is known before its turn: of what is parked."""
+        first = self._first
+        return first.priority if isinstance(first, Entry) else PRIORITY_USUAL
 
     @property
     def _first(self) -> Waiting | Entry | None:

@@ -20,7 +20,7 @@ from dispatcher.core.lanes.lane import Lane, WhyHeld
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.lanes.steps import Fetch
-from dispatcher.core.messages.deadline import deadline_of
+from dispatcher.core.messages.foresight import deadline_of
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.progress.commit_note import Range

@@ -25,8 +25,10 @@ from dispatcher.core.messages.status import Reason
 from dispatcher.settings import Settings, UpstreamSettings
 
 KEY_MAX_BYTES = 1024
+# As JMS has it: 0 to 9, 9 is the most urgent, and 4 is usual, so that there is room below it for what may wait.
+PRIORITY_MAX, PRIORITY_USUAL = 9, 4
 # Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
-UNBUILT = frozenset({"agent", "class", "priority", "expected_version"})
+UNBUILT = frozenset({"agent", "class", "expected_version"})
 UNBUILT_VALUES = {"stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
@@ -73,6 +75,14 @@ class RequestBody(BaseModel):
     body: Annotated[Any, Field(description="JSON body; absent for none")] = None
     body_base64: Annotated[str | None, Field(description="body of another type, in base64; set headers content-type beside it")] = None
     credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; a key `apikey:A` means A")] = None
+    priority: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=PRIORITY_MAX,
+            description="9 is the most urgent: of a worker's lanes that are ready, which calls first; no order within one",
+        ),
+    ] = PRIORITY_USUAL
     timeout_s: Annotated[float | None, Field(gt=0, description="whole call, seconds; at most the upstream's call_timeout_s")] = None
     deadline: Annotated[
         Annotated[str, AfterValidator(_date_time), Field(json_schema_extra={"format": "date-time", "pattern": RFC3339})] | None,
@@ -106,6 +116,7 @@ class Request:
     has_own_timeout: bool = False  # it says itself how long its calls may take
     fingerprint: bytes = b""  # of what makes it; empty where nothing can be its duplicate
     repeats: bool = True  # whether what may have been done may be done again
+    priority: int = PRIORITY_USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +167,7 @@ class Decoder:
         can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
         made_of = fingerprint(call) if can_repeat else b""
         metadata = written.get("metadata")
-        return Request(record, envelope, call, attempts_max, metadata, halts, deadline, series, is_timed, made_of, repeats)
+        return Request(record, envelope, call, attempts_max, metadata, halts, deadline, series, is_timed, made_of, repeats, body.priority)
 
     def _unkept(self, body: RequestBody) -> Refusal | None:
         """What this worker cannot promise."""

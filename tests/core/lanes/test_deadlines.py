@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lanes.deadlines import STALE_MIN, Deadlines
-from dispatcher.core.messages.deadline import deadline_of
+from dispatcher.core.messages.foresight import deadline_of
 from tests.specimens import WALL, record, value
 
 KEY = b"doc:42"

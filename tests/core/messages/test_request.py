@@ -172,7 +172,7 @@ REFUSED: list[tuple[Record, Reason]] = [
     *((raw(f'"metadata":{number}'), Reason.MALFORMED) for number in NUMBERS),
     (record(value(agent="a")), Reason.UNSUPPORTED_FIELD),
     (raw('"class":"generation"'), Reason.UNSUPPORTED_FIELD),
-    (record(value(priority=1)), Reason.UNSUPPORTED_FIELD),
+    *((record(value(priority=given)), Reason.MALFORMED) for given in (-1, 10, 4.5, "4", True)),
     *(
         (record(value(deadline=given)), Reason.MALFORMED)
         for given in ("2026-11-29", "2026-11-29T10:00:00", "2026-11-29 10:00Z", "", 1796000000)
