@@ -285,7 +285,7 @@ class Lane:
             return BUSY  # `noted` comes with its acknowledgement
         if (gated := self._passage.ask(head.request.call, instant.mono)) is not None:
             return self._withdrawn(head, instant) or gated
-        if not may_call:
+        if not may_call or self._noting.is_late(instant.mono):
             return self._withdrawn(head, instant) or READY
         self._passage.begin(head.request.call, instant.mono)
         if head.request.repeats or self._noting.intent:

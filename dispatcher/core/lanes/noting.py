@@ -8,6 +8,9 @@ from dispatcher.core.internal.tried import Note, forgotten, tried
 from dispatcher.core.lanes.lane_queue import Waiting
 from dispatcher.core.messages.request import Decoder
 
+# An intent is committed with the transaction after the one under way, and none lasts longer than it may.
+TRANSACTIONS = 2
+
 
 class Noting:
     """Owned by one Lane. Of `due`, `coming` and what is acknowledged each is newer than the next.
@@ -15,7 +18,7 @@ class Noting:
     `due` is to be handed out, `coming` is, and not acknowledged yet. `intent`: the newest of all says that a call may have begun.
     """
 
-    __slots__ = ("_decoder", "_partition", "coming", "due", "intent")
+    __slots__ = ("_decoder", "_intended_at", "_partition", "coming", "due", "intent")
 
     def __init__(self, partition: int, decoder: Decoder) -> None:
         self._partition = partition
@@ -23,12 +26,22 @@ class Noting:
         self.due: Note | None = None
         self.coming: Note | None = None
         self.intent = False
+        self._intended_at = 0.0  # monotonic seconds
+
+    def is_late(self, now: float) -> bool:
+        """Whether the intent is older than a commit takes: who was frozen or cut off meanwhile may have lost the partition since.
+
+        Its next owner has then told that the outcome is unknown, and a call that begins only now would come behind that.
+        """
+        limit_s = TRANSACTIONS * self._decoder.settings.worker.transaction_timeout_s
+        return self.intent and now - self._intended_at >= limit_s
 
     def intend(self, waiting: Waiting, instant: Instant) -> Note:
         """The next call is about to be made; what has to stand there before."""
         tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
         self.coming = self._note(waiting, tries, instant, begun=True)
         self.intent = True
+        self._intended_at = instant.mono
         return self.coming
 
     def attempted(self, waiting: Waiting, instant: Instant) -> None:

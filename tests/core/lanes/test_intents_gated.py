@@ -17,7 +17,7 @@ OPEN_S = 30
 
 def lanes(count: int) -> tuple[Gate[Lane], list[Lane], list[Hold]]:
     """Lanes before a gate that a failure closes: the first one's request may be repeated, those of the others must not be."""
-    of = decoder(settings({"breaker_failures": 1, "breaker_open_s": OPEN_S}, worker={"ordering": "key"}))
+    of = decoder(settings({"breaker_failures": 1, "breaker_open_s": OPEN_S}, worker={"ordering": "key", "transaction_timeout_s": 60}))
     gate: Gate[Lane] = Gate(of.settings.upstreams)
     holds = [Hold() for _ in range(count)]
     made = [Lane(OWNER, of, b"k%d" % n, holds[n].of, gate=gate) for n in range(count)]

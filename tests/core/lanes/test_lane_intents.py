@@ -79,16 +79,16 @@ def test_the_call_begins_when_its_intent_stands() -> None:
     assert Tried(5, Tries(1), WALL, begun=True) == said(note)
     assert made.is_intending
     assert not made.is_calling
-    assert isinstance(made.next(now(50)), Busy)
-    assert ("unpublished", None) == made.why(now(50))
-    assert not made.is_waiting_long(now(50), 0.0)
+    assert isinstance(made.next(now(15)), Busy)
+    assert ("unpublished", None) == made.why(now(15))
+    assert not made.is_waiting_long(now(15), 0.0)
     other = intend(lane(once()))
     assert not made.noted(other)
-    assert isinstance(made.next(now(50)), Busy)
+    assert isinstance(made.next(now(15)), Busy)
     assert made.noted(note)
-    step = made.next(now(51))
+    step = made.next(now(16))
     assert isinstance(step, Start)
-    assert (1, True, 51.0) == (step.attempt, step.first, step.waited_s)
+    assert (1, True, 16.0) == (step.attempt, step.first, step.waited_s)
     assert not made.is_intending
 
 
@@ -185,6 +185,20 @@ def test_who_lost_the_right_to_call_withdraws_it() -> None:
     assert made.noted(tell(made, may_call=False))
     assert isinstance(made.next(now(), may_call=False), Ready)
     start(made)
+
+
+def test_who_hears_late_that_it_stands_withdraws_it() -> None:
+    """Frozen or cut off meanwhile, a worker may have lost the partition, and another one has told that the outcome is unknown.
+
+    What is withdrawn and intended anew is committed only by who owns it still. Two transactions may take 20 s.
+    """
+    made = lane(once())
+    assert made.noted(intend(made))
+    withdrawn = tell(made, 20)
+    assert said(withdrawn) is None
+    assert isinstance(made.next(now(20)), Busy)
+    assert made.noted(withdrawn)
+    assert 1 == start(made, 21).attempt
 
 
 @pytest.mark.parametrize("acknowledged", [False, True])
