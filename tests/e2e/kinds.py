@@ -105,7 +105,7 @@ def _values() -> list[Kind]:
 
 def _fields() -> list[Kind]:
     unbuilt: dict[str, Any] = {"agent": "a", "class": "generation"}
-    unbuilt |= {"expected_version": 3, "repeat": "never", "stream": True}
+    unbuilt |= {"expected_version": 3, "stream": True}
     forbidden: dict[str, dict[str, Any]] = {
         "absolute URL": {"path": "http://127.0.0.1/echo"},
         "another host": {"path": "//127.0.0.1/echo"},

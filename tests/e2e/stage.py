@@ -113,6 +113,7 @@ class Replies:
     def __init__(self, settings: Settings, topic: str | None = None) -> None:
         self.records: list[Record] = []
         self.arrived: list[float] = []  # monotonic, beside each record
+        self.errors: Counter[str] = Counter()  # that the reader has met
         self._consumer: Consumer = clients.consumer(settings)
         topic = topic or settings.topics.replies
         count = facts_of(connect(settings, 30), [topic])[topic].partitions
@@ -126,13 +127,18 @@ class Replies:
             full = len(messages) == BATCH_MAX
             now = time.monotonic()
             found = [record_of(message) for message in messages if message.error() is None]
+            self.errors.update(error.name() for message in messages if (error := message.error()) is not None)
             self.records += found
             self.arrived += [now] * len(found)
         return self.records
 
     def await_count(self, count: int, within_s: float = READY_S) -> list[Record]:
         """Wait until that many are there."""
-        eventually(lambda: len(self.read()) >= count, within_s, f"{count} replies (got {len(self.records)})")
+        try:
+            eventually(lambda: len(self.read()) >= count, within_s, f"{count} records")
+        except AssertionError as late:
+            ends = {one.partition: self._consumer.get_watermark_offsets(one, 5) for one in self._consumer.assignment()}
+            raise AssertionError(f"{late}; got {len(self.records)}, the log's edges: {ends}, met: {dict(self.errors)}") from None
         return self.records
 
     def timed(self) -> list[tuple[Record, float]]:
