@@ -322,6 +322,14 @@ def test_a_request_says_what_a_failure_does_to_its_key(given: dict[str, str], ha
     assert halts is request(record(value(**given)), DECODER).halts_key
 
 
+def test_at_most_once_is_refused_where_it_cannot_be_kept() -> None:
+    """An intent is fenced by its transaction: without one a request that must not be repeated is not called at all."""
+    never = record(value(repeat="never"))
+    assert request(never, DECODER).repeats is False
+    refused = refusal(never, decoder(settings(worker={"publishing": "at_least_once"})))[1]
+    assert (refused.reason, "publishing" in refused.message) == (Reason.UNSUPPORTED_FIELD, True)
+
+
 def test_the_request_id_is_the_idempotency_key() -> None:
     """One key for all attempts, minted once: the producer's id, else the position, which a restart finds again."""
     named = record(headers=(("ce_id", b"id-1"), ("traceparent", b"00-a-b-01")))
