@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -18,15 +20,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand the protocol to those who make settings."""
+    """Hand the protocol to those who make settings, and have Java compile quickly rather than well: our brokers live for minutes."""
     GroupProtocol.name = config.getoption("--protocol")
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # the start of a broker: 5 s of a core, not 8
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Mark what needs the broker, before `-m` chooses: a test that asks for it cannot forget to say so.
 
-    And what depends on how the group is run: all that sets a stage with workers, unless it chooses the protocol itself.
+    And what depends on how the group is run: all that sets a stage with workers, unless it chooses the protocol itself. When the order is
+    chosen, the long tests go to its front: else one process of the run would wait at the end for the other's last one.
     """
     for item in items:
         if {"kafka", "settings", "door"} & set(getattr(item, "fixturenames", ())):
@@ -34,6 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         sets_a_stage = {"stage", "judged_stage"} & set(vars(item.module)) if isinstance(item, pytest.Function) else None
         if sets_a_stage and "protocol" not in getattr(getattr(item, "callspec", None), "params", {}):
             item.add_marker(pytest.mark.group)
+    yield
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was collected out of garbage collection: the tests that ask for one, hundreds of them, would go through it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 import orjson
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.settings import Settings
+from tests import loopback
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,7 +27,7 @@ class Counting:
 
     def figures(self) -> dict[str, Any]:
         """What it has seen so far."""
-        found: dict[str, Any] = httpx.get(f"{self.url}/figures", trust_env=False, timeout=60).json()
+        found: dict[str, Any] = loopback.get(f"{self.url}/figures", timeout_s=60).json()
         return found
 
 

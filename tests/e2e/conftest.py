@@ -54,9 +54,17 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def own_broker(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
+    """A broker of the test's own, on a port that stays its own (asking for `kafka` marks the test as one that needs a broker)."""
+    broker = LocalBroker(tmp_path_factory.mktemp("own"), free_port())
+    with tied(broker):
+        yield broker
+
+
+@pytest.fixture(scope="session")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalBroker, Proxy]]:
-    """Run a broker of the module's own, and the proxy before its second listener."""
+    """Run a broker beside the run's own, and the proxy before its second listener. Who would harm the broker itself takes `own_broker`."""
     port, inside = free_port(), free_port()
     with proxy() as way:
         broker = LocalBroker(tmp_path_factory.mktemp("door"), port, extra=second_door(port, inside, way.port))

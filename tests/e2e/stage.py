@@ -29,6 +29,7 @@ from dispatcher.client import Submitter, stamp
 from dispatcher.core.messages.record import Header, Record
 from dispatcher.core.messages.submission import request
 from dispatcher.settings import Settings
+from tests import loopback
 from tests.e2e.conftest import clean_environment
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -99,7 +100,7 @@ class Worker(Process):
         return f"http://127.0.0.1:{started[0]['http_port']}"
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url() + path, trust_env=False, timeout=5)
+        return loopback.get(self.url() + path, timeout_s=5)
 
     def ready(self) -> Self:
         """Wait until `/readyz` says so."""
@@ -231,7 +232,7 @@ class Stage:
 
     def witness(self) -> dict[str, Any]:
         """Give the upstream's judgement."""
-        summary: dict[str, Any] = httpx.get(f"{self.upstream_url}/witness/summary", trust_env=False, timeout=30).json()
+        summary: dict[str, Any] = loopback.get(f"{self.upstream_url}/witness/summary").json()
         return summary
 
     def positions(self) -> tuple[dict[int, int], dict[int, int]]:
@@ -254,7 +255,7 @@ class Stage:
     def calls(self, **like: Any) -> list[dict[str, Any]]:
         """Give the calls that the upstream saw, in the order of their start: `calls(id="r-1")`. Ended ones have `end_s` and `outcome`."""
         found: dict[int, dict[str, Any]] = {}
-        for line in httpx.get(f"{self.upstream_url}/witness", trust_env=False, timeout=30).text.splitlines():
+        for line in loopback.get(f"{self.upstream_url}/witness").text.splitlines():
             event = orjson.loads(line)
             if event["event"] == "start":
                 found[event["call"]] = event

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,12 @@ def test_an_asker_that_was_killed_is_followed_by_a_waiter(on: Stage, run: Run) -
 def test_what_did_not_come_in_time_is_exit_code_4(settings: SettingsFactory, run: Run) -> None:
     """Without a worker `ask` ends with 4 and says what to wait for; `wait` ends with 4; `show` says that it is queued."""
     own = environment(settings(partitions=3))
-    asked = run("ask", *CALL, "/x", "--id", "mine", "--timeout", "15s", env=own)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(run, "ask", *CALL, "/x", "--id", "mine", "--timeout", "15s", env=own)
+        waited = run("wait", "mine", "--timeout", "15s", env=own)
+        asked = asking.result()
     assert (4, "") == (asked.returncode, asked.stdout)
     assert "hint: it will be answered: dispatcher wait mine\n" in asked.stderr
-    waited = run("wait", "mine", "--timeout", "15s", env=own)
     assert (4, "") == (waited.returncode, waited.stdout)
     assert "no reply to request mine within 15 s" in waited.stderr
     assert "queued: lane " in run("show", "mine", env=own).stdout

@@ -157,18 +157,19 @@ async def test_a_request_that_was_written_is_not_called_unwritten(on: Stage, way
 
 
 @pytest.mark.soak
-async def test_a_client_outlives_the_broker(on: Stage, door: tuple[LocalBroker, Proxy]) -> None:
+async def test_a_client_outlives_the_broker(own_broker: LocalBroker, prefix: str, tmp_path: Path) -> None:
     """Killed and started again while replies are awaited: they come, and the next ask is as any other."""
-    on.worker().ready()
     slow = Call.http("sample", "POST", "/echo?latency_ms=3000", json={"n": 3})
-    async with Dispatcher(on.settings) as client:
-        await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)
-        open_ = [asyncio.create_task(client.ask(slow, key=key, timeout=4 * WITHIN_S)) for key in ("doc:1", "doc:2", "doc:3")]
-        await eventually_async(lambda: len(on.calls()) > 1, WITHIN_S, "a call is in hand")
-        await asyncio.to_thread(door[0].down, 0)
-        await asyncio.to_thread(door[0].up)
-        assert [reply.json() for reply in await asyncio.gather(*open_)] == [{"n": 3}] * 3
-        assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
+    with stage(SettingsFactory(str(own_broker.status().bootstrap), prefix), tmp_path, partitions=2) as on:
+        on.worker().ready()
+        async with Dispatcher(on.settings) as client:
+            await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)
+            open_ = [asyncio.create_task(client.ask(slow, key=key, timeout=4 * WITHIN_S)) for key in ("doc:1", "doc:2", "doc:3")]
+            await eventually_async(lambda: len(on.calls()) > 1, WITHIN_S, "a call is in hand")
+            await asyncio.to_thread(own_broker.down, 0)
+            await asyncio.to_thread(own_broker.up)
+            assert [reply.json() for reply in await asyncio.gather(*open_)] == [{"n": 3}] * 3
+            assert (await client.ask(ECHO, key="doc:1", timeout=WITHIN_S)).ok
 
 
 async def test_a_thousand_open_asks_keep_a_thousand_ids(on: Stage) -> None:

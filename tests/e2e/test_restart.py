@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from dispatcher.adapters.local_broker import LocalBroker
-from dispatcher.adapters.local_broker.process import free_port
-from tests.brokers import tied
 from tests.e2e import keyed
 from tests.e2e.history import assert_guarantees
 from tests.e2e.keyed import Operator
@@ -19,15 +17,7 @@ from tests.e2e.stage import Stage, Worker, assert_all_is_well, is_stopped, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.faults
-
-
-@pytest.fixture
-def own_broker(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
-    """A broker of this test's own, on a port that stays its own (asking for `kafka` marks the test as one that needs a broker)."""
-    broker = LocalBroker(tmp_path_factory.mktemp("own"), free_port())
-    with tied(broker):
-        yield broker
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 
 def _between_transactions(set_up: Stage) -> Worker:
@@ -77,7 +67,7 @@ def test_a_worker_outlives_its_broker(
         own_broker.up()
         replies = set_up.replies()
         operator.let_go()
-        eventually(lambda: operator.look() and len(replies.read()) >= len(names), what="all replies")
+        eventually(lambda: operator.look() and len(replies.read()) >= len(names), 120, "all replies")
         operator.assert_done(replies.records)
         assert httpx.codes.OK == running.get("/livez").status_code
         assert_all_is_well(set_up, names, replies.read())

@@ -18,6 +18,7 @@ from dispatcher.worker.poller import Poller
 from dispatcher.worker.process import Worker
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
+from tests import loopback
 from tests.waiting import eventually_async
 from tests.worker.test_process import SIGNAL_TO_END_S, surroundings, without_broker
 
@@ -78,7 +79,7 @@ def test_a_thread_that_stands_turns_livez_red(owner: type, name: str, monkeypatc
 
     async def named(worker: Worker) -> None:
         def is_named() -> bool:
-            answer = httpx.get(f"http://127.0.0.1:{worker.health.port}/livez", trust_env=False, timeout=5)
+            answer = loopback.get(f"http://127.0.0.1:{worker.health.port}/livez", timeout_s=5)
             assert (answer.status_code == httpx.codes.OK) == (answer.text == "ok\n")
             return f"{name} has not turned" in answer.text and "event loop" not in answer.text
 

@@ -7,7 +7,6 @@ import resource
 import socket
 from threading import Event
 
-import httpx
 import pytest
 
 from dispatcher.adapters.http import HttpEngine, open_engine
@@ -20,6 +19,7 @@ from dispatcher.worker.poller import Poller
 from dispatcher.worker.process import Surroundings, Worker
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
+from tests import loopback
 
 NOBODY = "127.0.0.1:1"
 SIGNAL_TO_END_S = 20
@@ -145,7 +145,7 @@ async def _readiness(worker: Worker, until: int) -> tuple[int, str]:
     url = f"http://127.0.0.1:{worker.health.port}/readyz"
     end = asyncio.get_running_loop().time() + WITHIN_S
     while True:
-        answer = await asyncio.to_thread(httpx.get, url, trust_env=False, timeout=WITHIN_S)
+        answer = await asyncio.to_thread(loopback.get, url, timeout_s=WITHIN_S)
         if answer.status_code == until:
             return answer.status_code, answer.text
         assert asyncio.get_running_loop().time() < end, f"{answer.status_code} {answer.text}"
