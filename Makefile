@@ -67,7 +67,7 @@ demo: install ## a broker, a worker and 1,500 real requests, from nothing, in ab
 # --- checking ---------------------------------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint types structure ## everything that CI runs: checks first, then all tests (brokers are started for them)
+test: lint types structure ## what CI runs: checks first, then the tests (brokers are started for them)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 .PHONY: lint
@@ -84,7 +84,7 @@ structure: install-dev ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: unit
-unit: install-dev ## the tests that need no broker: about a minute
+unit: install-dev ## the tests that need no broker: minutes
 	@$(BIN)/python -m pytest -m "not broker and not soak" $(PYTEST_ARGS)
 
 .PHONY: bench
@@ -92,11 +92,11 @@ bench: install-dev ## throughput, latency and memory as ratios to raw loops; on 
 	@$(BIN)/python -m tests.bench
 
 .PHONY: e2e
-e2e: install-dev ## the tests on a real broker: minutes
+e2e: install-dev ## of `make test`, what runs on a real broker: minutes
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "broker and not soak" $(PYTEST_ARGS)
 
 .PHONY: soak
-soak: install-dev ## variants that `make test` leaves out, and all tests with workers in the other group protocols: an hour
+soak: install-dev ## what `make test` leaves out, and all tests with workers in the other group protocols: hours
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak $(PYTEST_ARGS)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol cooperative $(PYTEST_ARGS)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol eager $(PYTEST_ARGS)

@@ -14,7 +14,7 @@ MINUTES = 3
 
 @pytest.mark.broker
 @pytest.mark.faults
-@pytest.mark.soak
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_three_minutes_of_chaos_break_nothing(tmp_path: Path) -> None:
     """Nothing is lost, answered twice, out of order, stuck, or called again for no reason, and what killed workers had goes on in time.

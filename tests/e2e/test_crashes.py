@@ -17,7 +17,7 @@ from tests.e2e.stage import Replies, Stage, Worker, assert_all_is_well, ids, is_
 from tests.topics import SettingsFactory
 from tests.waiting import eventually, let_pass
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 SOAK = (pytest.mark.soak,)
 
 # Longest time until a killed worker's partitions go on and everybody's replies are visible: session timeout (6 s on our brokers),

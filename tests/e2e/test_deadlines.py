@@ -17,7 +17,7 @@ from tests.topics import SettingsFactory
 WITHIN_S = 60.0
 
 
-@pytest.fixture(params=["partition", "key"])
+@pytest.fixture(params=["partition", pytest.param("key", marks=pytest.mark.soak)])
 def set_up(request: pytest.FixtureRequest, settings: SettingsFactory, tmp_path: Path) -> Iterator[Stage]:
     """One partition, in both orderings."""
     with stage(settings, tmp_path, partitions=1, worker={"ordering": request.param, "report_interval_s": 0.2}) as made:

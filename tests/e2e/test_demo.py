@@ -14,6 +14,7 @@ import pytest
 
 from dispatcher.adapters.config import load
 from dispatcher.demo.awkward import KINDS
+from tests import loopback
 from tests.e2e.conftest import Run, clean_environment
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -66,7 +67,14 @@ def test_without_its_trace_the_demo_says_so(kafka: str, run: Run) -> None:
     assert "cannot read the trace" in done.stderr
 
 
-@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.soak),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
 def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, ending: signal.Signals, code: int) -> None:
     """Ctrl-C in the middle: exit 130, and neither upstream nor worker listens any longer; nor when it is killed, a moment later."""
     command = [sys.executable, "-m", "dispatcher", "-b", kafka, "demo"]
@@ -76,7 +84,7 @@ def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, 
             assert demo.stderr is not None
             assert any("worker ready" in line for line in demo.stderr)
             url = (tmp_path / ".dispatcher/demo/upstream.out").read_text().strip()
-            eventually(lambda: httpx.get(f"{url}/witness/summary", trust_env=False).json()["calls"], DEADLINE_S)
+            eventually(lambda: loopback.get(f"{url}/witness/summary").json()["calls"], DEADLINE_S)
             demo.send_signal(ending)
             demo.communicate(timeout=DEADLINE_S)
         finally:
@@ -90,6 +98,6 @@ def test_an_interrupted_demo_leaves_nothing_running(kafka: str, tmp_path: Path, 
 def listens(url: str) -> bool:
     """Tell whether anything takes a connection there."""
     try:
-        return bool(httpx.get(url, trust_env=False).status_code)
+        return bool(loopback.get(url).status_code)
     except httpx.ConnectError:
         return False

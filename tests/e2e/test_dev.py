@@ -19,6 +19,7 @@ import pytest
 from dispatcher.adapters.config import load
 from dispatcher.adapters.local_broker import LocalBroker
 from dispatcher.adapters.local_broker.process import command_line
+from tests import loopback
 from tests.e2e.conftest import Run, clean_environment
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -66,7 +67,7 @@ def addresses(process: subprocess.Popen[str], folder: Path) -> dict[str, Any]:
 def answers(url: str) -> bool:
     """Tell whether anything listens there."""
     try:
-        return bool(httpx.get(url, trust_env=False, timeout=5).status_code)
+        return bool(loopback.get(url, timeout_s=5).status_code)
     except httpx.TransportError:
         return False
 
@@ -99,7 +100,7 @@ def output_of(command: str, run: Run) -> str:
 
 
 @pytest.mark.usefixtures("_topics_are_removed")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_what_it_prints_works_and_it_ends_in_order(kafka: str, prefix: str, run: Run, tmp_path: Path, ending: signal.Signals) -> None:
     """The commands that it prints do what they say; a second one is refused meanwhile; at the signal all ends, with exit 0."""
     with dev(tmp_path, "-b", kafka, "--prefix", prefix) as process:
@@ -133,6 +134,25 @@ def test_a_worker_that_dies_ends_it(kafka: str, prefix: str, tmp_path: Path) -> 
     assert not answers(where["upstream"])
 
 
+@pytest.mark.broker
+def test_its_own_broker_ends_with_it(run: Run, tmp_path: Path) -> None:
+    """Where none runs it starts one, which is ended even when the command is killed."""
+    broker = LocalBroker(tmp_path / ".dispatcher")
+    try:
+        with dev(tmp_path, "--port", "0") as process:
+            where = addresses(process, tmp_path)
+            assert (where["broker"], where["broker_stays"]) == (broker.status().bootstrap, False)
+            assert output_of(where["try"][0], run)
+            started = children(process.pid)
+            process.kill()
+        assert_gone(started)
+        eventually(lambda: broker.status().state == "down", END_S, "the broker has ended")
+        assert not answers(where["upstream"])
+    finally:
+        broker.down(grace_s=0)
+
+
+@pytest.mark.soak
 @pytest.mark.broker
 def test_a_broker_that_runs_stays_and_its_own_is_ended(run: Run, tmp_path: Path) -> None:
     """A running one is used and left; its own is ended even when the command is killed; records stay in both cases."""

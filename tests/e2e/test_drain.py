@@ -24,6 +24,7 @@ PACE_KEPT = 0.7
 ORDERINGS = ["partition", pytest.param("key", marks=[pytest.mark.soak, pytest.mark.faults])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ordering", ORDERINGS)
 def test_kept_partitions_go_on_at_full_rate_while_another_drains(settings: SettingsFactory, tmp_path: Path, ordering: str) -> None:
     """A second worker joins while calls of 25 s run: their partitions are handed over only when those calls are answered.

@@ -95,8 +95,10 @@ def test_a_stopped_process_is_killed_after_the_grace(directory: Path, monkeypatc
 @real
 @pytest.mark.parametrize(
     ("wrong", "words"),
-    [({"num.io.threads": "many"}, r"num\.io\.threads"), ({"authorizer.class.name": "no.such.Authorizer"}, r"no\.such\.Authorizer")],
-    ids=["refused at once", "dies while starting"],
+    [
+        pytest.param({"num.io.threads": "many"}, r"num\.io\.threads", id="refused at once", marks=pytest.mark.soak),
+        pytest.param({"authorizer.class.name": "no.such.Authorizer"}, r"no\.such\.Authorizer", id="dies while starting"),
+    ],
 )
 def test_a_broker_that_cannot_start_shows_why(directory: Path, wrong: dict[str, str], words: str) -> None:
     """Kafka's last words, not the frames of its stack, are in the error, and no process is left."""

@@ -104,7 +104,7 @@ def test_every_kind_ends_as_promised_and_the_next_request_runs(settings: Setting
         }
 
 
-@pytest.mark.parametrize("publishing", MODES)
+@pytest.mark.parametrize("publishing", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.soak)])
 def test_a_reply_goes_where_spring_asks_for_it(settings: SettingsFactory, tmp_path: Path, prefix: str, publishing: str) -> None:
     """A listed reply topic with another partition count gets the reply on the partition asked for, correlation id untouched.
 

@@ -16,16 +16,17 @@ from tests.e2e.stage import assert_all_is_well, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
-# Members that have names are those of most other tests.
-CORE = ("cooperative", "partition", "nameless")
+# One of each protocol that most other tests do not run; members that have names are theirs.
+CORE = {("cooperative", "partition", "nameless"), ("eager", "partition", "nameless")}
 
 
 def _cases() -> list[object]:
     cases = product(("cooperative", "consumer", "eager"), ("partition", "key"), ("nameless", "named"))
-    return [pytest.param(*case, marks=() if case == CORE else pytest.mark.soak) for case in cases]
+    return [pytest.param(*case, marks=() if case in CORE else pytest.mark.soak) for case in cases]
 
 
 @pytest.mark.faults
+@pytest.mark.long
 @pytest.mark.parametrize(("protocol", "ordering", "members"), _cases())
 def test_workers_come_go_and_crash(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str, members: str) -> None:
     """One works, two join, one is killed, one leaves: one reply each, in order, nothing repeated but by the next owner of a crash.

@@ -55,7 +55,7 @@ LEAVE, KEEP = {"on_stop": "leave"}, {"on_stop": "keep"}
 @pytest.mark.parametrize(
     ("protocol", "worker"),
     [
-        ("consumer", LEAVE),
+        pytest.param("consumer", LEAVE, marks=pytest.mark.soak),
         ("cooperative", LEAVE),
         pytest.param("eager", LEAVE, marks=pytest.mark.soak),
         pytest.param("consumer", KEEP, marks=pytest.mark.soak),

@@ -8,7 +8,9 @@ import pytest
 
 from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
 from dispatcher.adapters.local_broker.process import free_port
-from dispatcher.errors import ConfigError
+from dispatcher.errors import BrokerError, ConfigError
+from dispatcher.settings import Settings
+from dispatcher.worker import process
 from dispatcher.worker.process import survey
 from tests.e2e import operator
 from tests.e2e.stage import Worker, stage
@@ -63,8 +65,18 @@ def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
         assert "dispatcher topics init" in _refused(set_up.worker())
 
 
+def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time that a start waits (here 1 s): a sentence, for exit code 3."""
+    monkeypatch.setattr(process, "FACTS_TIMEOUT_S", 1.0)
+    nobody = Settings.model_validate({"kafka": {"bootstrap_servers": f"127.0.0.1:{free_port()}"}})
+    with pytest.raises(BrokerError, match="cannot reach Kafka") as caught:
+        survey(nobody)
+    assert (CANNOT, True) == (caught.value.exit_code, bool(caught.value.hint))
+
+
+@pytest.mark.soak
 def test_without_a_broker(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Nobody answers at the address: it says so after the time that it waits at a start."""
+    """Nobody answers at the address: the whole program says so after the 30 s that it waits at a start."""
     with stage(settings, tmp_path) as set_up:
         worker = set_up.worker(broker=f"127.0.0.1:{free_port()}")
         assert "cannot reach Kafka" in _refused(worker)

@@ -62,6 +62,7 @@ def test_a_transactional_id_that_expired_is_made_anew(strict: str, tmp_path: Pat
         assert running.popen.poll() is None
 
 
+@pytest.mark.soak
 def test_pauses_longer_than_a_producer_id_lives_lose_nothing_at_least_once(strict: str, tmp_path: Path, prefix: str) -> None:
     """Three pauses, each longer than the broker is to remember an idempotent producer: one reply each.
 

@@ -148,7 +148,7 @@ def test_a_gap_is_for_a_person_to_fill(settings: SettingsFactory, prefix: str, r
     assert positions(made) == {0: (expected, None), 1: (0, None), 2: (0, None)}
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "cooperative"])
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("cooperative", marks=pytest.mark.soak)])
 def test_a_running_group_keeps_its_positions(settings: SettingsFactory, prefix: str, protocol: clients.GroupProtocol) -> None:
     """With members in the group nothing is committed, and the sentence says why."""
     made = without_starts(settings, f"{prefix}-busy")

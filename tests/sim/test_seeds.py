@@ -28,6 +28,7 @@ RARE = (
 )
 
 
+@pytest.mark.long
 def test_no_world_of_this_commit_breaks_a_guarantee() -> None:
     """2,000 seeds from the commit's hash: every guarantee holds in each, and every fault and rare way was met."""
     tally, failures = run_seeds(first_seed(), TEST_RUN, 2)
