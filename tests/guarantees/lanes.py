@@ -15,6 +15,7 @@ from tests.guarantees.events import (
     CallEnded,
     CallStarted,
     Cancelled,
+    Committed,
     Crashed,
     Event,
     Halted,
@@ -259,7 +260,7 @@ class HeldStartsNothing:
 
     A call that was decided before it read that may begin with the same turn of its event loop.
 
-    And behind a request whose failure halts its key nothing of that key starts, in this epoch and all later ones, until somebody has
+    And behind a request whose failure halts its key nothing of that key starts, in that epoch and all later ones, until somebody has
     resumed it since. `repeats_allowed`: at least once, where several epochs have called it, it is not known which of them it halted; nor
     where one has called it and another, which did not know of that, has let it expire.
 
@@ -291,6 +292,11 @@ class HeldStartsNothing:
     ...     return judge.findings()
     >>> halted(), halted(Released("key:a"))
     (['offset 7 of partition 0 was called although offset 5 had halted key a'], [])
+
+    What an owner that was lost had called behind it began before its successor ended it without a call.
+
+    >>> halted(Committed(0, 5, epoch=2)), halted(Committed(0, 5, epoch=3))
+    (['offset 7 of partition 0 was called although offset 5 had halted key a'], [])
     """
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
@@ -298,6 +304,8 @@ class HeldStartsNothing:
         self._held: dict[tuple[str, str], float] = {}  # (worker, target), and when it read that
         self._keys: dict[str, list[CallStarted | Released | Halted]] = defaultdict(list)  # what happened to a key, in order
         self._early: set[tuple[int, int]] = set()  # what was ended before its turn
+        self._epochs: dict[int, int] = {}  # of each partition, the last that is known
+        self._ended_in: dict[tuple[int, int], int] = {}  # under which what halts its key was ended, at the latest
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
@@ -310,8 +318,11 @@ class HeldStartsNothing:
                 self._keys[target.removeprefix("key:")].append(event)
             case CallStarted():
                 self._start(event)
-            case Halted(key=key):
+            case Committed(partition, epoch=epoch):
+                self._epochs[partition] = max(epoch, self._epochs.get(partition, -1))
+            case Halted(partition, offset, key):
                 self._keys[key].append(event)
+                self._ended_in.setdefault((partition, offset), self._epochs.get(partition, -1))
             case ReplyVisible(partition, offset, skipped=True):
                 self._early.add((partition, offset))
             case Crashed(worker):
@@ -326,7 +337,7 @@ class HeldStartsNothing:
             for key, happened in sorted(self._keys.items())
             for at, halt in enumerate(happened)
             if isinstance(halt, Halted) and not (self._repeats_allowed and self._is_doubtful(happened, halt))
-            for offset in _behind(happened, at, halt.offset)
+            for offset in _behind(happened, at, halt.offset, self._ended_in[halt.partition, halt.offset])
         ]
 
     def _is_doubtful(self, happened: list[CallStarted | Released | Halted], halt: Halted) -> bool:
@@ -395,14 +406,17 @@ def _short(target: str) -> str:
     return "request:" + "/".join(target.partition("@")[0].rsplit("/", 2)[1:])
 
 
-def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: int) -> Iterator[int]:
-    """What started behind the last call of offset `halting` before it was seen, at index `at`, that it halts: up to the next release."""
+def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: int, ended_in: int) -> Iterator[int]:
+    """What started behind the last call of offset `halting` before it was seen, at index `at`, that it halts: up to the next release.
+
+    `ended_in`: the epoch under which it was ended.
+    """
     calls = [(one.epoch, i) for i, one in enumerate(happened[:at]) if isinstance(one, CallStarted) and one.offset == halting]
     epoch, last = max(calls, default=(0, at))
     for one in happened[last + 1 :]:
         if isinstance(one, Released):
             return
-        if isinstance(one, CallStarted) and one.offset > halting and one.epoch >= epoch:
+        if isinstance(one, CallStarted) and one.offset > halting and one.epoch >= max(epoch, ended_in):
             yield one.offset
 
 
