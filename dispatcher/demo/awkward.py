@@ -56,7 +56,7 @@ KINDS = (
     Kind("not JSON", _dead(Reason.MALFORMED), _holding(b"hello")),
     Kind("tombstone", _dead(Reason.MALFORMED), _holding(None)),
     Kind("unknown field", _dead(Reason.MALFORMED), _saying(urgency="high")),
-    Kind("feature not built", _dead(Reason.UNSUPPORTED_FIELD), _saying(priority=9)),
+    Kind("feature not built", _dead(Reason.UNSUPPORTED_FIELD), _saying(stream=True)),
     Kind("unknown upstream", _dead(Reason.UNKNOWN_UPSTREAM), _saying(upstream="nobody")),
     Kind("absolute URL", _dead(Reason.FORBIDDEN), _saying(path="http://127.0.0.1/admin")),
     Kind("forbidden header", _dead(Reason.FORBIDDEN), _saying(headers={"Authorization": "Bearer mine"})),

@@ -109,7 +109,7 @@ def test_a_replay_of_a_replay_has_the_marks_once() -> None:
         (original(value=None), "malformed"),
         (original(value=b"{"), "malformed"),
         (original(value=b'{"upstream": "crm", "unknown": 1}'), "malformed"),
-        (original(value=b'{"upstream": "crm", "priority": 1}'), "unsupported_field"),
+        (original(value=b'{"upstream": "crm", "stream": true}'), "unsupported_field"),
         (original(key=None), "malformed"),
         (original(key=b""), "malformed"),
         (original(key=b"\xff"), "malformed"),
