@@ -95,7 +95,7 @@ def _warnings(settings: Settings) -> list[str]:
     """Name what is allowed and may surprise."""
     found = [
         f"upstreams.{alias}.call_timeout_s ({upstream.call_timeout_s:g}) is longer than worker.drain_s ({settings.worker.drain_s:g}): "
-        "when its partition moves, such a call is cut off and repeated by the next owner"
+        "when its partition moves, such a call is cut off, and made again by the next owner if it may be"
         for alias, upstream in settings.upstreams.items()
         if upstream.call_timeout_s > settings.worker.drain_s
     ]

@@ -20,7 +20,7 @@ def _worker(ctx: typer.Context) -> None:
     """Run lanes until SIGTERM: take requests, make calls in order, publish replies and dead letters. Logs JSON lines on stderr.
 
     SIGTERM or Ctrl-C drains: the calls in hand end (at most worker.drain_s), are published, and it exits with 0. A second one ends it at
-    once, with 130: what was in hand is repeated by the next worker.
+    once, with 130: what was in hand is called again by the next worker, or ends there as `outcome_unknown` if it must not be.
     """
     # Nothing is in hand until the worker has handlers of its own: a stop is a clean end, also while the libraries load.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
@@ -40,6 +40,6 @@ def _worker(ctx: typer.Context) -> None:
     configure(settings, secrets)
     for name, upstream in settings.upstreams.items():
         if upstream.call_timeout_s > settings.worker.drain_s:
-            hint = "call_timeout_s is over worker.drain_s: on a hand-over such a call is cut off and repeated"
+            hint = "call_timeout_s is over worker.drain_s: on a hand-over such a call is cut off, and made again if it may be"
             logger().warning("calls_may_be_cut", upstream=name, hint=hint)
     uvloop.run(run_worker(settings, secrets))

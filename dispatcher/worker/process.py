@@ -289,7 +289,7 @@ class Worker:
             logger().info("stopping", drain_s=self.poller.drain_s)
             self._to_poller.put(Stop())
         else:
-            logger().warning("aborted", hint="what was in hand is repeated by the next owner")
+            logger().warning("aborted", hint="what was in hand falls to the next owner: called again, or ended as outcome_unknown")
             _exit(130)
 
     async def watch(self, settings: Settings) -> None:
