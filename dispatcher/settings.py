@@ -8,13 +8,29 @@ from __future__ import annotations
 
 import os
 import socket
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+# As providers and gateways name them: `gpt-4.1`, `openai/gpt-oss-120b`, `anthropic.claude-sonnet-4-5-v1:0`.
+ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}$")]
+
+
+def _exact(given: object) -> object:
+    """A number as the decimal that was written: 0.42 is 42 hundredths, and not the nearest double."""
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        return given
+    try:
+        return Decimal(str(given))
+    except InvalidOperation:
+        raise ValueError("must be a number") from None
+
+
+Usd = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, le=1_000_000, max_digits=20)]
 
 MIB = 1024 * 1024
 
@@ -259,6 +275,9 @@ class UpstreamSettings(Section):
     """A callee, by alias: where it is, what may be sent to it, and how patient we are."""
 
     base_url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$")]
+    # Whose prices its answers have, as genai-prices names it (openai, anthropic, google, deepseek, openrouter ...). Unset: known by the
+    # base URL, where that is the provider's own; what a gateway passes on is priced only where this, or [models], says how.
+    provider: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,50}$")] | None = None
     # Aliases that may be sent there. Empty: the callee takes no credential, and none is ever sent.
     credentials: tuple[Alias, ...] = ()
     methods: tuple[str, ...] = ("GET", "POST")
@@ -333,6 +352,39 @@ class UpstreamSettings(Section):
         return self.breaker_failures > 0 or self.breaker_rate is not None
 
 
+class ModelSettings(Section):
+    """A model: named in metrics, and priced so where it has prices here, in US dollars per million tokens; else as genai-prices has it."""
+
+    # One price for every token, in and out, cached or not.
+    usd_per_million: Usd | None = None
+    # Or one for each kind; what is read from a cache or written into one costs as other input where it has no price.
+    input_usd_per_million: Usd | None = None
+    output_usd_per_million: Usd | None = None
+    cache_read_usd_per_million: Usd | None = None
+    cache_write_usd_per_million: Usd | None = None
+
+    @property
+    def has_price(self) -> bool:
+        """Whether it is priced here."""
+        return self.usd_per_million is not None or self.input_usd_per_million is not None
+
+    @model_validator(mode="after")
+    def _one_way_to_price(self) -> ModelSettings:
+        parts = [name for name in type(self).model_fields if name != "usd_per_million" and getattr(self, name) is not None]
+        if self.usd_per_million is not None and parts:
+            raise ValueError(f"usd_per_million is the price of every token, and {parts[0]} another one: keep one of them")
+        if parts and (self.input_usd_per_million is None or self.output_usd_per_million is None):
+            raise ValueError("needs both input_usd_per_million and output_usd_per_million: what has no price would cost nothing")
+        return self
+
+
+class UsageSettings(Section):
+    """What is told of tokens and money beside the prices."""
+
+    # The model that `savings_usd` compares with: what the same tokens would have cost there. Unset: nothing is compared.
+    reference_model: ModelName | None = None
+
+
 class LogSettings(Section):
     """JSON lines on stderr."""
 
@@ -348,6 +400,8 @@ class Settings(Section):
     topics: TopicSettings = Field(default_factory=TopicSettings)
     worker: WorkerSettings = Field(default_factory=WorkerSettings)
     logs: LogSettings = Field(default_factory=LogSettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings)
+    models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
     credentials: dict[Alias, CredentialSettings] = Field(default_factory=dict)
     upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
 

@@ -31,9 +31,10 @@ REQUIRED = (
     *("G67", "G69", "G70"),
     *("H72", "H73", "H74", "H75", "H76", "H77", "H78", "H79"),
 )
-# Hints, what to call again, failures that leave it open; circuit breakers; and the shapes of providers.
+# Hints, what to call again, failures that leave it open; tokens and money; circuit breakers; and the shapes of providers.
 CALLEES = (
     *("B1", "B2", "B4", "B5", "B6", "B8", "B9", "B10", "B11", "B13", "B14", "B15", "B17"),
+    *("B38", "B39", "B40", "B42"),
     *("B47", "B48", "B49"),
     *("openai-chat", "openai-responses", "anthropic", "gemini", "azure", "openrouter", "bedrock"),
     *("adaptive-timeout", "first-byte-timeout", "sent-again"),

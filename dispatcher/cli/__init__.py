@@ -22,6 +22,7 @@ from dispatcher.cli import (
     show,
     submit,
     topics,
+    usage,
     version,
     worker,
 )
@@ -46,6 +47,7 @@ for _command in (
     show,
     submit,
     topics,
+    usage,
     version,
     worker,
 ):

@@ -34,7 +34,7 @@ _EXIT_CODES = (
 # What `--help` lists, in this order; a command without a place here stands under "Other".
 _PANELS = {
     "Run": ("dev", "worker", "demo"),
-    "Requests and replies": ("submit", "ask", "wait", "cancel", "show", "replies", "requests", "replay", "dlq"),
+    "Requests and replies": ("submit", "ask", "wait", "cancel", "show", "replies", "requests", "replay", "dlq", "usage"),
     "Operate": ("lanes",),
     "Set up": ("topics", "config", "schema", "broker", "sample-upstream", "version"),
 }

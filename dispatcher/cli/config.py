@@ -67,11 +67,13 @@ def _value(value: Any) -> str:  # noqa: ANN401 - a setting's value
 def _check(ctx: typer.Context) -> None:
     """Check all that can be checked without Kafka: names, types, limits, secrets, and every property against the Kafka client."""
     from dispatcher.adapters.config import resolve_secrets  # as above
+    from dispatcher.adapters.prices import open_price_list
 
     options: Options = ctx.obj
     settings = options.settings()
     resolve_secrets(settings, os.environ)
     _check_clients(settings)
+    open_price_list(settings)
     warnings = _warnings(settings)
     if options.json:
         typer.echo(json.dumps({"ok": True, "warnings": warnings}))

@@ -9,6 +9,7 @@ from dispatcher.client.search import Query, Search, dead_letters, replies, reque
 from dispatcher.client.serving import serving
 from dispatcher.client.submitter import OPEN_MAX, Submitter, stamp
 from dispatcher.client.sync import SyncDispatcher
+from dispatcher.client.usage import usage
 from dispatcher.core.messages.submission import Receipt
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "requests",
     "serving",
     "stamp",
+    "usage",
 ]

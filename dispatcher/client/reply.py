@@ -15,6 +15,7 @@ from dispatcher.core.messages.members import members
 from dispatcher.core.messages.record import Header, Record
 from dispatcher.core.messages.reply import ErrorBody, HttpBody, ReplyBody
 from dispatcher.core.messages.status import Reason, Status
+from dispatcher.core.messages.usage import UsageBody
 from dispatcher.errors import CallFailed, DispatcherError
 
 
@@ -74,6 +75,11 @@ class Reply:
     @property
     def attempts(self) -> int:
         return self.body.attempts
+
+    @property
+    def usage(self) -> UsageBody | None:
+        """The tokens of all its attempts, and what they cost; None where no answer said anything of tokens, and for a duplicate."""
+        return self.body.usage
 
     @property
     def duplicate(self) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
+from dispatcher.core.callees.billing import Billing
 from dispatcher.core.callees.gate import Gate
 from dispatcher.core.internal.control import Desired, Kind, parse_target
 from dispatcher.core.internal.journal import Journal
@@ -55,6 +56,7 @@ class Engine:
         clock: Clock,
         chance: Callable[[], float],
         room: Room | None = None,
+        billing: Billing | None = None,
     ) -> None:
         self._decoder = decoder
         self._poller = poller
@@ -70,6 +72,7 @@ class Engine:
         self._gate: Gate[Lane] = Gate(decoder.settings.upstreams, decoder.settings.worker.wait_max_s)
         self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
         self._calls = Calls(self, http, observer, clock)
+        self._billing = billing or Billing(decoder.settings)
         self._timeouts = AdaptiveTimeouts(decoder.settings.upstreams)
         self._intents: dict[Lane, tuple[Partition, str]] = {}  # who has a slot while its intent, to call that upstream, is on its way
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
@@ -396,7 +399,11 @@ class Engine:
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
         """A call of a live assignment has ended."""
-        verdict = lane.answered(result, self._clock.now(), self._chance())
+        instant = self._clock.now()
+        bill = self._billing.bill(start.call.upstream, start.request.model, result, instant.wall)
+        verdict = lane.answered(result, instant, self._chance(), None if bill is None else bill.usage)
+        if bill is not None:
+            self._observer.billed(start.call.upstream, bill)
         self._timeouts.note(start, result, verdict.finding, took_s)
         self._admission.look(start.call.upstream)
         self._observer.answered(start, result, verdict, took_s)

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from dispatcher.adapters.logs import logger
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.callees.billing import Bill
 from dispatcher.core.callees.breaker import State
 from dispatcher.core.callees.gate import Turned
 from dispatcher.core.callees.verdict import Dead, Retry, Settled, kind_of
@@ -94,6 +95,19 @@ class WorkerObserver:
             duration_ms=round(seconds * 1000),
             error_type=None if isinstance(verdict, Settled) else kind_of(result),
         )
+
+    @guarded
+    def billed(self, upstream: str, bill: Bill) -> None:
+        """An answer said what it will be billed for."""
+        metrics, usage = self._metrics, bill.usage
+        for kind, count in usage.tokens.kinds.items():
+            metrics.tokens.labels(upstream, bill.label, kind).inc(count)
+        if usage.cost is None:
+            metrics.price_unknown.labels(upstream, bill.label).inc()
+        else:
+            metrics.cost.labels(upstream, bill.label).inc(float(usage.cost))
+        if usage.savings is not None:
+            metrics.savings.labels(upstream, bill.label).inc(max(0.0, float(usage.savings)))
 
     @guarded
     def cancelled(self, request: Request, seconds: float) -> None:

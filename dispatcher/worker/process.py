@@ -27,6 +27,8 @@ from dispatcher.adapters.kafka.sink import Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.adapters.prices import PriceList, open_price_list
+from dispatcher.core.callees.billing import Billing
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.operations.lane_board import CLIENT_PREFIX
@@ -153,10 +155,10 @@ async def run_worker(settings: Settings, secrets: Mapping[str, str], ask: Callab
         # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
         loop.add_signal_handler(name, _exit, 0)
     allow_files(settings.worker.inflight_max)
-    surroundings = await asyncio.to_thread(ask, settings)
+    surroundings, prices = await asyncio.gather(asyncio.to_thread(ask, settings), asyncio.to_thread(open_price_list, settings))
     http = open_engine(settings, secrets)
     try:
-        await _run(Worker(settings, surroundings, http), settings, surroundings)
+        await _run(Worker(settings, surroundings, http, prices), settings, surroundings)
     finally:
         await http.close()
 
@@ -200,7 +202,7 @@ def member_name(settings: Settings, protocol: GroupProtocol) -> str | None:
 class Worker:
     """The assembly. Everything is handed to its one owner here; nothing is shared afterwards but letters and read-only numbers."""
 
-    def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine) -> None:
+    def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine, prices: PriceList | None = None) -> None:
         worker, requests = settings.worker, surroundings.requests
         self._requests = requests
         self._protocol = surroundings.protocol
@@ -215,9 +217,9 @@ class Worker:
         topic_id = requests.topic_id_text
         decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
         room = room_of(settings, surroundings.limits)
-        self.engine = Engine(
-            decoder, http, self._to_poller, self._to_publisher, self._to_restorer, observer, self._clock, random.random, room
-        )
+        letters = (self._to_poller, self._to_publisher, self._to_restorer)
+        billing = Billing(settings, prices)
+        self.engine = Engine(decoder, http, *letters, observer, self._clock, random.random, room, billing)
         self._source = self._made_source(settings, surroundings)
         self.poller = Poller(
             worker,

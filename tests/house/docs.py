@@ -43,6 +43,7 @@ METRICS = frozenset(
         "dispatcher_tokens_total",
         "dispatcher_cost_usd_total",
         "dispatcher_cost_savings_usd_total",
+        "dispatcher_price_unknown_total",
         "dispatcher_wrong_partition_total",
         "dispatcher_gaps_total",
         "dispatcher_gap_offsets_total",

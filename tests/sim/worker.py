@@ -164,7 +164,7 @@ class Ear:
     def heard(self, *_: object) -> None:
         """Hear of anything else."""
 
-    started = assigned = measured = gone = stood = passed = heard
+    started = billed = assigned = measured = gone = stood = passed = heard
 
 
 class RestorerClock:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from dispatcher.adapters import logs
 from dispatcher.adapters.metrics import Metrics
+from dispatcher.core.callees.billing import OTHER, Bill
 from dispatcher.core.internal.control import PAUSED
 from dispatcher.core.internal.parked import Entry
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
+from dispatcher.core.messages.usage import Tokens, Usage
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.observer import WorkerObserver
@@ -75,3 +78,23 @@ def test_that_no_more_can_be_parked_is_told_when_it_begins_and_when_it_ends() ->
     observer.gone(OWNER)
     assert (2, []) == told(assigned())
     logs.configure(Settings())
+
+
+def test_tokens_and_money_are_counted_by_models_that_are_configured() -> None:
+    """Each token once; what it cost where that is known, else that it is not; what was saved. No name that a callee made up."""
+    metrics = Metrics("key", "exactly_once")
+    observer = WorkerObserver(metrics, SystemClock())
+    used = Usage(Tokens(1000, 100, cache_read=800, reasoning=60), "m-2026-01-01", Decimal("0.0025"), Decimal("0.5"))
+    observer.billed("openai", Bill(used, "m"))
+    observer.billed("openai", Bill(replace(used, savings=Decimal(-3)), "m"))
+    observer.billed("openai", Bill(Usage(Tokens(7, 1), "made-up"), OTHER))
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(f"dispatcher_{name}", {"upstream": "openai", **labels})
+
+    kinds = {kind: value("tokens_total", model="m", kind=kind) for kind in ("input", "cache_read", "cache_write", "output")}
+    assert {"input": 400, "cache_read": 1600, "cache_write": 0, "output": 200} == kinds
+    assert (0.005, 0.5) == (value("cost_usd_total", model="m"), value("cost_savings_usd_total", model="m"))
+    assert (None, 1) == (value("price_unknown_total", model="m"), value("price_unknown_total", model="other"))
+    assert (None, 7) == (value("cost_usd_total", model="other"), value("tokens_total", model="other", kind="input"))
+    assert "made-up" not in metrics.page().decode()

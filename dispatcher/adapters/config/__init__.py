@@ -45,7 +45,7 @@ def load(*, file: FilePath | None, flags: Mapping[str, Any], properties: Sequenc
 def load_with_sources(*, file: FilePath | None, flags: Mapping[str, Any], properties: Sequence[str], environ: Mapping[str, str]) -> Loaded:
     """Load the settings as `load` does, and keep where each came from."""
     base = from_file(file)
-    rows = sorted({path[:2] for path in base if path[0] in {"credentials", "upstreams"}})
+    rows = sorted({path[:2] for path in base if path[0] in {"credentials", "models", "upstreams"}})
     merged: Layer = {}
     for layer in (base, from_environment(environ, rows), from_properties(properties), from_flags(flags)):
         _cover(merged, layer)

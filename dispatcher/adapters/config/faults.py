@@ -10,9 +10,12 @@ from pydantic import ValidationError
 from dispatcher.adapters.config.schema import Path, annotation_at, dotted, kind
 from dispatcher.errors import ConfigError
 
+_MODEL = "a model's name: 1 to 100 letters, digits or . _ : / @ + -, the first one a letter or digit"
 # What a pattern of the settings asks for, by the last name of the setting; a regular expression is not a sentence.
 _SHAPES = {
     "base_url": "a URL that begins with http:// or https://, without user, query and fragment",
+    "provider": "a provider's id as genai-prices has it, such as openai",
+    "reference_model": _MODEL,
     "header": "a header's name: letters, digits and -",
     "prefix": "1 to 100 letters, digits, dots, - or _",
     "slot": "1 to 150 letters, digits, dots, - or _",
@@ -36,7 +39,7 @@ def config_error(failure: ValidationError, sources: Mapping[Path, str]) -> Confi
         name = dotted(path)
         return ConfigError(f"{name}: {context['error']}" if name else str(context["error"]))
     if path[-1] == "[key]":
-        return ConfigError(f"each name under {path[0]} must be {_ALIAS}{_origin(path[:-1], sources)}")
+        return ConfigError(f"each name under {path[0]} must be {_MODEL if path[0] == 'models' else _ALIAS}{_origin(path[:-1], sources)}")
     if kind_of == "extra_forbidden":  # only a program's own flags come here: other sources are checked name by name
         return ConfigError(f"{dotted(path)} does not exist{_origin(path, sources)}")
     if kind_of == "missing":

@@ -10,6 +10,7 @@ import difflib
 import re
 import types
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import SecretStr
@@ -106,7 +107,7 @@ def kind(annotation: Any) -> str:  # noqa: ANN401 - as above
         return "a list of texts"
     if is_table(annotation) or get_origin(annotation) is dict:
         return "a table"
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(annotation, "text")
+    return {bool: "true or false", int: "a whole number", float: "a number", Decimal: "a number"}.get(annotation, "text")
 
 
 def property_path(name: str, where: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import SecretStr
@@ -51,4 +52,6 @@ def _masked(value: Any, at: Path) -> Any:  # noqa: ANN401 - as above
     """Mask a secret; Kafka properties that are known to hold none are shown."""
     if isinstance(value, SecretStr):
         return value.get_secret_value() if at[:2] == PROPERTIES and is_plain_property(at[-1]) else MASK
+    if isinstance(value, Decimal):
+        return float(value)  # to be read by people: TOML and JSON have no other number
     return list(value) if isinstance(value, tuple) else value

@@ -21,9 +21,10 @@ from dispatcher.core.internal.tried import is_count, is_time, mono_of, wall_of
 from dispatcher.core.messages.foresight import foresee
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import PRIORITY_USUAL
+from dispatcher.core.messages.usage import Usage, read_usage
 
 KEY_HEADER = "dispatcher-parked-key"
-# Numbers and one word: its length does not depend on the request.
+# Numbers, one word, the name of a model: its length does not depend on the request.
 PARKED_HEADER = "dispatcher-parked"
 # The most that a parked record is larger than its original, by the estimate of `size_bytes`.
 OVERHEAD_MAX_BYTES = 1024
@@ -66,11 +67,12 @@ class Parked:
     why: str
     hinted_wall: float | None = None
     started_wall: float | None = None
+    used: Usage | None = None  # what its answers were billed for so far
 
     def message(self, topic: str, topic_id_text: str) -> Message:
         """The record to write to the parked `topic`, into the partition of the original's number."""
         record = self.record
-        facts = {
+        facts: dict[str, Any] = {
             "v": _VERSION,
             "calls": self.tries.calls,
             "failures": self.tries.failures,
@@ -82,6 +84,8 @@ class Parked:
             "has_value": record.value is not None,
             "has_headers": record.headers is not None,
         }
+        if self.used is not None:
+            facts["used"] = self.used.body()
         headers = (*(record.headers or ()), (KEY_HEADER, record.key), (PARKED_HEADER, orjson.dumps(facts)))
         return Message(topic, record.partition, parked_key(topic_id_text, record.partition, record.offset), record.value or b"", headers)
 
@@ -111,11 +115,13 @@ class About:
     request: Parked | None
 
 
-def parked(record: Record, tries: Tries, until: float, why: str, instant: Instant, started: float | None = None) -> Parked:
+def parked(
+    record: Record, tries: Tries, until: float, why: str, instant: Instant, started: float | None = None, used: Usage | None = None
+) -> Parked:
     """The request as it travels. `tries`, `until` (0: due at once) and `started` are of the monotonic clock that `instant` reads."""
     due = 0.0 if until == 0 else instant.wall + until - instant.mono
     plain = replace(tries, hinted_since=None)
-    return Parked(record, plain, due, why, wall_of(tries.hinted_since, instant), wall_of(started, instant))
+    return Parked(record, plain, due, why, wall_of(tries.hinted_since, instant), wall_of(started, instant), used)
 
 
 def until_at(due: float, instant: Instant) -> float:
@@ -159,7 +165,7 @@ def read_parked(record: Record, topic_id_text: str, requests_topic: str) -> Park
         facts["ts"],
     )
     tries = Tries(facts["calls"], facts["failures"])
-    return Parked(original, tries, float(facts["due"]), facts["why"], facts["hinted"], facts["started"])
+    return Parked(original, tries, float(facts["due"]), facts["why"], facts["hinted"], facts["started"], read_usage(facts.get("used")))
 
 
 def read_about(record: Record, topic_id_text: str, requests_topic: str) -> About | None:

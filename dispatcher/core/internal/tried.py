@@ -2,7 +2,8 @@
 
     key       `attempts/<topic id>/<partition>/<offset>` of the request
     value     JSON: calls, failures, since when hints hold it, when its first call began, until when it waits and why; and whether a call
-              may have been made that is not known to have ended (`begun`: the intent of a request that is called at most once)
+              may have been made that is not known to have ended (`begun`: the intent of a request that is called at most once);
+              and what its answers were billed for, if they say so
 
 The last record of a key counts, and a tombstone ends it. Times in it are wall clock, seconds since 1970.
 """
@@ -19,6 +20,7 @@ import orjson
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.usage import Usage, read_usage
 
 _VERSION = 1
 _COUNT_MAX = 2**31
@@ -42,10 +44,11 @@ class Tried:
     hinted_wall: float | None = None
     started_wall: float | None = None
     begun: bool = False
+    used: Usage | None = None
 
     def message(self, topic: str, topic_id_text: str, partition: int) -> Message:
         """The record to write to the state `topic`, into the partition of the request's number."""
-        facts = {
+        facts: dict[str, Any] = {
             "v": _VERSION,
             "calls": self.tries.calls,
             "failures": self.tries.failures,
@@ -56,6 +59,8 @@ class Tried:
             "why": self.why,
             "begun": self.begun,
         }
+        if self.used is not None:
+            facts["used"] = self.used.body()
         return Message(topic, partition, _key(topic_id_text, partition, self.offset), orjson.dumps(facts), ())
 
     def tries_at(self, instant: Instant) -> Tries:
@@ -86,12 +91,20 @@ class Note:
 
 
 def tried(
-    offset: int, tries: Tries, until: float, why: str, instant: Instant, started: float | None = None, *, begun: bool = False
+    offset: int,
+    tries: Tries,
+    until: float,
+    why: str,
+    instant: Instant,
+    started: float | None = None,
+    *,
+    begun: bool = False,
+    used: Usage | None = None,
 ) -> Tried:
     """What is known now. `tries`, `until` (0: due at once) and `started` are of the monotonic clock that `instant` reads."""
     due = 0.0 if until == 0 else instant.wall + until - instant.mono
     plain = replace(tries, hinted_since=None)
-    return Tried(offset, plain, instant.wall, due, why, wall_of(tries.hinted_since, instant), wall_of(started, instant), begun)
+    return Tried(offset, plain, instant.wall, due, why, wall_of(tries.hinted_since, instant), wall_of(started, instant), begun, used)
 
 
 def forgotten(topic: str, topic_id_text: str, partition: int, offset: int) -> Message:
@@ -120,7 +133,7 @@ def read_tried(record: Record, topic_id_text: str) -> Tried | None:
         return Tried(offset, Tries(1), begun=True)
     tries = Tries(facts["calls"], facts["failures"])
     at, due = float(facts["at"]), float(facts["due"])
-    return Tried(offset, tries, at, due, facts["why"], facts["hinted"], facts["started"], facts["begun"])
+    return Tried(offset, tries, at, due, facts["why"], facts["hinted"], facts["started"], facts["begun"], read_usage(facts.get("used")))
 
 
 def _facts(raw: bytes) -> dict[str, Any] | None:

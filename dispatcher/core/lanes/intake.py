@@ -32,7 +32,7 @@ class Intake:
         decoded = self._decoded(waiting.record)
         if isinstance(decoded, Request):
             return decoded
-        return self._endings.refused(waiting.record, *decoded, instant, calls=waiting.tries.calls)
+        return self._endings.refused(waiting.record, *decoded, instant, calls=waiting.tries.calls).billed(waiting.used)
 
     def end(self, waiting: Waiting, early: Early, instant: Instant) -> Outcome:
         """The end of a request before its turn; one that could not have been executed ends as it would have."""
@@ -40,8 +40,8 @@ class Intake:
             return unknown
         decoded, calls = self._decoded(waiting.record), waiting.tries.calls
         if isinstance(decoded, Request):
-            return self._endings.early(decoded, early, calls, instant)
-        return self._endings.refused(waiting.record, *decoded, instant, calls=calls)
+            return self._endings.early(decoded, early, calls, instant).billed(waiting.used)
+        return self._endings.refused(waiting.record, *decoded, instant, calls=calls).billed(waiting.used)
 
     def overflown(self, record: Record, instant: Instant) -> Outcome:
         """The end of a request of which there are too many."""
@@ -62,7 +62,8 @@ class Intake:
         """Take in what an earlier owner noted of its tries; its end, where a call may have been made that must not be made twice."""
         if not waiting.recall(self._tried, instant):
             return None
-        return self._endings.unknown(waiting.record, self._decoded(waiting.record), waiting.tries.calls, instant)
+        unknown = self._endings.unknown(waiting.record, self._decoded(waiting.record), waiting.tries.calls, instant)
+        return None if unknown is None else unknown.billed(waiting.used)
 
     def _decoded(self, record: Record) -> Request | tuple[Envelope, Refusal, str]:
         """The request; or the envelope, why it is refused, and the class of an error of ours."""

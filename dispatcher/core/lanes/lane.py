@@ -28,7 +28,7 @@ from dispatcher.core.lanes.behind_others import BehindOthers
 from dispatcher.core.lanes.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.lanes.fencing import fenced
 from dispatcher.core.lanes.intake import Intake
-from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
+from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting, read_back
 from dispatcher.core.lanes.noting import Noting
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Moved, Parking
@@ -39,6 +39,7 @@ from dispatcher.core.messages.call import CallResult
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded
 from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.messages.usage import Usage
 
 # Why a lane stands whose call may begin when what is noted of its request is committed.
 UNPUBLISHED = "unpublished"
@@ -221,8 +222,7 @@ class Lane:
         outcomes = []
         for one in () if self._closed else found:
             offset = one.record.offset
-            waiting = Waiting(one.record, instant.mono, places.get(offset, -1), one.tries_at(instant), one.until_at(instant), one.why)
-            waiting.started = one.started_at(instant)
+            waiting = read_back(one, places.get(offset, -1), instant)
             if (early := self._early.get(offset)) is not None:
                 outcomes.append(self._intake.end(waiting, early, instant))
             else:
@@ -303,14 +303,14 @@ class Lane:
         self._passage.cut_off(instant.mono)
         return Tell(self._noting.take())
 
-    def answered(self, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
-        """The call in flight ended with `result`; returns the verdict, which the lane has already taken in."""
+    def answered(self, result: CallResult, instant: Instant, chance: float, used: Usage | None = None) -> Retry | Settled | Dead:
+        """The call in flight ended with `result`, and was billed so; returns the verdict, which the lane has already taken in."""
         head = self._head
         if head is None or not self._calling:
             raise AssertionError("an answer without a call in flight")
         self._calling = False
         self.last_s = instant.mono - self._began
-        waiting, finding = head.waiting, finding_of(result, instant.wall)
+        waiting, finding = head.waiting.billed(used), finding_of(result, instant.wall)
         is_spared = self._passage.answered(head.request, result, finding, instant)
         its, tries = patience(head.request, self._decoder.settings, instant), waiting.tries
         verdict = judge(result, tries, its, instant, chance, finding=finding, is_spared=is_spared)
@@ -369,7 +369,7 @@ class Lane:
                 return None
             self._head = None
             self._forget(instant)
-            return self._endings.early(head.request, early, head.waiting.tries.calls, instant)
+            return self._endings.early(head.request, early, head.waiting.tries.calls, instant).billed(head.waiting.used)
         if (waiting := self._queue.remove(offset)) is not None:
             self._unqueue(waiting.record)
             return self._intake.end(waiting, early, instant)
@@ -492,6 +492,7 @@ class Lane:
         return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
+        outcome = outcome.billed(None if self._head is None else self._head.waiting.used)
         self._settled = self._head = None
         self._forget(instant)
         if self._behind_others is not None:

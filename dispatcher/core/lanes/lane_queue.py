@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, takewhile
+from typing import Self
 
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
-from dispatcher.core.internal.parked import Entry, until_at
+from dispatcher.core.internal.parked import Entry, Parked, until_at
 from dispatcher.core.internal.tried import Tried
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import PRIORITY_USUAL
+from dispatcher.core.messages.usage import Usage
 
 
 @dataclass(slots=True)
@@ -27,6 +29,7 @@ class Waiting:
     not_before: float = 0.0
     why: str = ""
     started: float | None = None  # first call, monotonic
+    used: Usage | None = None  # what its answers were billed for so far
 
     def recall(self, known: MutableMapping[int, Tried], instant: Instant) -> bool:
         """Take in what an earlier owner has noted of its tries, if that is among what is `known`, for good.
@@ -37,8 +40,21 @@ class Waiting:
         if tried is None:
             return False
         self.tries, self.not_before, self.why = tried.tries_at(instant), tried.until_at(instant), tried.why
-        self.started = tried.started_at(instant)
+        self.started, self.used = tried.started_at(instant), tried.used
         return tried.begun
+
+    def billed(self, used: Usage | None) -> Self:
+        """An answer to it was billed so."""
+        if used is not None:
+            self.used = used if self.used is None else self.used + used
+        return self
+
+
+def read_back(one: Parked, place: int, instant: Instant) -> Waiting:
+    """A request that was parked at `place`, and is in memory again."""
+    waiting = Waiting(one.record, instant.mono, place, one.tries_at(instant), one.until_at(instant), one.why)
+    waiting.started, waiting.used = one.started_at(instant), one.used
+    return waiting
 
 
 class LaneQueue:

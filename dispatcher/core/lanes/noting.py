@@ -78,5 +78,6 @@ class Noting:
         record, topic, topic_id = waiting.record, self._decoder.settings.topics.state, self._decoder.topic_id
         if tries.calls == 0:
             return Note(record.key, record.offset, forgotten(topic, topic_id, self._partition, record.offset))
-        known = tried(record.offset, tries, waiting.not_before, waiting.why, instant, waiting.started, begun=begun)
+        until, why = waiting.not_before, waiting.why
+        known = tried(record.offset, tries, until, why, instant, waiting.started, begun=begun, used=waiting.used)
         return Note(record.key, record.offset, known.message(topic, topic_id, self._partition))

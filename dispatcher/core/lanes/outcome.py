@@ -12,6 +12,7 @@ from dispatcher.core.messages.dead_letter import DeadLetter
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.reply import Fault, Reply
 from dispatcher.core.messages.status import Reason, Status
+from dispatcher.core.messages.usage import Usage
 from dispatcher.core.progress.commit_note import Range
 
 
@@ -57,6 +58,12 @@ class Outcome:
             size += len(self.reply.answer.body) * 4 // 3 if self.reply.answer is not None else 0
             size += self.reply.recorded.size_bytes if self.reply.recorded is not None else 0
         return size
+
+    def billed(self, used: Usage | None) -> Outcome:
+        """This outcome, where its reply says what the request's answers were billed for."""
+        if used is None or self.reply is None:
+            return self
+        return replace(self, reply=replace(self.reply, usage=used))
 
     def messages(self) -> tuple[Message, ...]:
         """What is to be published, the letter first: in at-least-once mode a crash may then repeat, but never hide it."""

@@ -101,7 +101,7 @@ class Parking:
         return one.entry()
 
     def _parked(self, waiting: Waiting, instant: Instant) -> Parked:
-        return parked(waiting.record, waiting.tries, waiting.not_before, waiting.why or "queued", instant, waiting.started)
+        return parked(waiting.record, waiting.tries, waiting.not_before, waiting.why or "queued", instant, waiting.started, waiting.used)
 
     def _located(self, entry: Entry) -> Entry:
         place = self.places.pop(entry.offset, None)

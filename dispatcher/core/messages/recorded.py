@@ -13,8 +13,8 @@ from dispatcher.core.messages.members import members
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.status import Reason, Status
 
-# What a reply says about one request or one execution, and not about the answer.
-_OWN = frozenset({"status", "reason", "error", "attempts", "metadata", "duplicate"})
+# What a reply says about one request or one execution, and not about the answer; who is answered again is billed for nothing.
+_OWN = frozenset({"status", "reason", "error", "attempts", "metadata", "duplicate", "usage"})
 
 
 @dataclass(frozen=True, slots=True)

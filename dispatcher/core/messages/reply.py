@@ -14,6 +14,7 @@ from dispatcher.core.messages.envelope import Envelope
 from dispatcher.core.messages.record import Header, Message, Record, bounded
 from dispatcher.core.messages.recorded import Recorded
 from dispatcher.core.messages.status import Reason, Status
+from dispatcher.core.messages.usage import Usage, UsageBody
 
 REPLY_TYPE = "dispatcher.reply.v1"
 # What is kept of an answer that no reply can carry (SURFACE: reply_too_large).
@@ -55,6 +56,7 @@ class ReplyBody(BaseModel):
     reason: Annotated[Reason | None, Field(description="why, where it was given up or cut")] = None
     error: ErrorBody | None = None
     http: HttpBody | None = None
+    usage: UsageBody | None = None
     attempts: Annotated[int, Field(ge=0, description="calls made for this execution, as far as is known")]
     metadata: Annotated[Any, Field(description="the request's, untouched")] = None
     duplicate: Annotated[
@@ -88,6 +90,7 @@ class Reply:
     shown_headers: tuple[str, ...] = ()
     metadata: bytes | None = None  # JSON
     is_duplicate: bool = False
+    usage: Usage | None = None  # of all its attempts
     recorded: Recorded | None = None  # what a duplicate is answered with, in place of `answer`
 
     def message(self) -> Message:
@@ -134,6 +137,8 @@ class Reply:
                 value["error"]["retry_at"] = self.fault.retry_at
         if self.answer is not None:
             value["http"] = _http(self.answer, self.shown_headers)
+        if self.usage is not None:
+            value["usage"] = self.usage.body()
         if self.recorded is not None:
             value |= {name: orjson.Fragment(content) for name, content in self.recorded.rest.items()}
         if self.metadata is not None:

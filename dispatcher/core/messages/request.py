@@ -117,6 +117,7 @@ class Request:
     fingerprint: bytes = b""  # of what makes it; empty where nothing can be its duplicate
     repeats: bool = True  # whether what may have been done may be done again
     priority: int = PRIORITY_USUAL
+    model: str = ""  # that it asks for, as far as it says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +164,13 @@ class Decoder:
         attempts_max = body.attempts_max or upstream.attempts_max
         deadline = None if body.deadline is None else rfc3339_s(body.deadline)
         halts, is_timed, repeats = body.after_failure == "halt_key", body.timeout_s is not None, body.repeat == "allowed"
-        series = series_of(body.upstream, body.path, body.body) if upstream.adaptive_timeout else None
+        alike = series_of(body.upstream, body.path, body.body)
+        series = alike if upstream.adaptive_timeout else None
         can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
         made_of = fingerprint(call) if can_repeat else b""
         metadata = written.get("metadata")
-        return Request(record, envelope, call, attempts_max, metadata, halts, deadline, series, is_timed, made_of, repeats, body.priority)
+        traits = halts, deadline, series, is_timed, made_of, repeats, body.priority, alike.model
+        return Request(record, envelope, call, attempts_max, metadata, *traits)
 
     def _unkept(self, body: RequestBody) -> Refusal | None:
         """What this worker cannot promise."""

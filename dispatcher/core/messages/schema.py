@@ -38,11 +38,14 @@ def request_schema() -> dict[str, Any]:
 
 
 def reply_schema() -> dict[str, Any]:
-    """The schema of a reply's value. What a reply has not is absent, never null."""
+    """The schema of a reply's value. What a reply has not is absent, never null; what it always has may be null: it is not known then."""
     schema = _headed(REPLY_TYPE, ReplyBody.model_json_schema(mode="serialization"))
     for model in (schema, *schema["$defs"].values()):
-        for field in model.get("properties", {}).values():
+        required = model.get("required", ())
+        for name, field in model.get("properties", {}).items():
             field.pop("default", None)
+            if name in required:
+                continue
             options = [option for option in field.pop("anyOf", []) if option != {"type": "null"}]
             field.update(options[0] if options else {})
     return schema

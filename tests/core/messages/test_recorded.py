@@ -94,10 +94,10 @@ def test_where_the_reply_is_gone_that_is_the_answer(ended: Status, status: str) 
 def test_what_later_versions_say_is_passed_on() -> None:
     """A member that this one does not know is part of the answer."""
     message = reply().message()
-    raw = (message.value or b"").replace(b'{"status"', b'{"usage":{"tokens":7},"status"')
+    raw = (message.value or b"").replace(b'{"status"', b'{"of_later":{"tokens":7},"status"')
     recorded = read_recorded(Record(REPLIES, 0, 3, message.key, raw, message.headers))
     content, _, _ = said(ENDINGS.again(request(DUPLICATE), KNOWN, recorded, now()))
-    assert {"tokens": 7} == content["usage"]
+    assert {"tokens": 7} == content["of_later"]
 
 
 def test_a_duplicate_of_a_duplicate_reads_the_first() -> None:

@@ -66,7 +66,9 @@ REPLIES: list[dict[str, Any]] = [
     {"status": "dead", "attempts": 0, "reason": "malformed", "error": {"kind": "malformed", "message": "the value is not JSON"}},
     {"status": "error", "attempts": 2, "http": {"status": 404, "headers": {}, "body_base64": "AAEC"}, "metadata": "x"},
     # What a later worker adds must not fail a reader that checks v1.
-    {"status": "ok", "attempts": 1, "usage": {"prompt_tokens": 1}},
+    {"status": "ok", "attempts": 1, "usage": {"model": "m", "input_tokens": 3, "output_tokens": 4, "cost_usd": "0.01"}},
+    {"status": "ok", "attempts": 1, "usage": {"input_tokens": 3, "output_tokens": 4, "cost_usd": None}},
+    {"status": "ok", "attempts": 1, "of_a_later_worker": {"a": 1}},
 ]
 BAD_REPLIES: list[dict[str, Any]] = [
     {"status": "ok"},
@@ -129,5 +131,5 @@ def test_bad_replies_fail_schema_and_model(value: dict[str, Any]) -> None:
 
 
 def test_an_absent_part_of_a_reply_is_not_null() -> None:
-    """A reader need not tell absent from null: only the request's own metadata and JSON bodies may be null."""
+    """A reader need not tell absent from null: only the request's own metadata, JSON bodies and a cost that nobody knows may be null."""
     assert not Draft202012Validator(reply_schema()).is_valid({"status": "ok", "attempts": 1, "reason": None})
