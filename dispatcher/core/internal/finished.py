@@ -9,19 +9,17 @@ The reply itself is not in it, and neither is its offset, which nobody knows bef
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
+from dispatcher.core.bounds import is_count, is_offset, is_partition, is_time, is_topic
 from dispatcher.core.messages.fingerprint import SIZE_BYTES
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.status import Status
 
 _VERSION = 1
-_PARTITION_MAX = 2**31
-_OFFSET_MAX = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +101,9 @@ def _is_ours(facts: Any) -> bool:  # noqa: ANN401 - whatever stands in the JSON
         and isinstance(facts.get("redrive", ""), str)
         and _is_fingerprint(facts.get("of"))
         and facts.get("status") in _STATUSES
-        and all(_is_count(facts.get(name)) for name in ("calls", "offset"))
-        and _is_time(facts.get("at"))
+        and is_count(facts.get("calls"))
+        and is_offset(facts.get("offset"))
+        and is_time(facts.get("at"))
         and _is_place(facts.get("reply"))
     )
 
@@ -121,13 +120,5 @@ def _is_fingerprint(given: object) -> bool:
         return False
 
 
-def _is_count(given: object) -> bool:
-    return type(given) is int and 0 <= given < _OFFSET_MAX
-
-
-def _is_time(given: object) -> bool:
-    return type(given) in {int, float} and math.isfinite(given)  # type: ignore[arg-type] # it is one of the two
-
-
 def _is_place(given: object) -> bool:
-    return isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and _is_count(given[1]) and given[1] < _PARTITION_MAX
+    return isinstance(given, list) and len(given) == 2 and is_topic(given[0]) and is_partition(given[1])

@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
+from dispatcher.core.bounds import OFFSET_MAX, TIME_MAX_S
 from dispatcher.core.messages.record import Message
 from dispatcher.core.messages.record_json import Shown
 
@@ -22,6 +23,18 @@ LANES_MAX = 50
 REPORT_MAX_BYTES = 64 * 1024
 
 _Lane = TypeVar("_Lane")
+
+
+def _key(shown: Shown) -> Shown:
+    if isinstance(shown, dict) and set(shown) != {"base64"}:
+        raise ValueError("neither text nor base64")
+    return shown
+
+
+# Whoever may write to the topic may have written anything: it goes to people's screens, and into JSON again.
+_Number = Annotated[int, Field(ge=0, le=OFFSET_MAX)]
+_Seconds = Annotated[float, Field(ge=0, le=TIME_MAX_S)]
+_Key = Annotated[Shown, AfterValidator(_key)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +47,16 @@ class LaneReport:
     worker.
     """
 
-    key: Shown
+    key: _Key
     why: str
-    until: float | None
+    until: _Seconds | None
     calling: bool
-    queued: int
-    parked: int
+    queued: _Number
+    parked: _Number
     head: str | None
-    offset: int | None
-    attempts: int
-    waited_s: float
+    offset: _Number | None
+    attempts: _Number
+    waited_s: _Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +66,13 @@ class PartitionReport:
     `why` it stands as a whole (paused, restoring, unpublished, parked limit, closing), empty where it does not.
     """
 
-    partition: int
-    epoch: int
-    position: int
-    held: int
-    in_flight: int
-    parked: int
-    lanes: int
+    partition: _Number
+    epoch: _Number
+    position: _Number
+    held: _Number
+    in_flight: _Number
+    parked: _Number
+    lanes: _Number
     why: str
     notable: tuple[LaneReport, ...] = ()
 
@@ -71,8 +84,8 @@ class WorkerReport:
     slot: str
     at: str
     ordering: str
-    interval_s: float
-    control: int
+    interval_s: _Seconds
+    control: _Number
     partitions: tuple[PartitionReport, ...]
     v: Literal[1] = 1
 

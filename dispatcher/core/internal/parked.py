@@ -15,9 +15,10 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.bounds import is_count, is_offset, is_time
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
-from dispatcher.core.internal.tried import is_count, is_time, mono_of, wall_of
+from dispatcher.core.internal.tried import mono_of, wall_of
 from dispatcher.core.messages.foresight import foresee
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import PRIORITY_USUAL
@@ -137,7 +138,9 @@ def parked_key(topic_id_text: str, partition: int, offset: int) -> bytes:
 def read_key(key: bytes | None) -> tuple[str, int, int] | None:
     """Topic id, partition and offset of the original; None for a key that is not ours."""
     match = _KEY.fullmatch(key.decode("latin-1")) if key is not None else None
-    return None if match is None else (match[1], int(match[2]), int(match[3]))
+    if match is None or not is_offset(offset := int(match[3])):
+        return None
+    return match[1], int(match[2]), offset
 
 
 def tombstone(topic: str, topic_id_text: str, partition: int, offset: int) -> Message:
@@ -191,7 +194,7 @@ def _facts(raw: bytes | None) -> dict[str, Any] | None:
         and is_count(facts.get("failures"))
         and is_time(facts.get("due"))
         and all(facts.get(name) is None or is_time(facts[name]) for name in ("hinted", "started"))
-        and (facts.get("ts") is None or type(facts["ts"]) is int)
+        and (facts.get("ts") is None or is_offset(facts["ts"]))
         and all(type(facts.get(name)) is bool for name in ("has_value", "has_headers"))
         and isinstance(facts.get("why"), str)
         and _WHY.fullmatch(facts["why"]) is not None

@@ -10,20 +10,19 @@ The last record of a key counts, and a tombstone ends it. Times in it are wall c
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
+from dispatcher.core.bounds import is_count, is_offset, is_time
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.usage import Usage, read_usage
 
 _VERSION = 1
-_COUNT_MAX = 2**31
 _WHY = re.compile(r"[a-z_]{0,32}")
 _KEY = re.compile(r"attempts/([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 
@@ -117,7 +116,8 @@ def place_of(record: Record, topic_id_text: str) -> int | None:
     match = _KEY.fullmatch(record.key.decode("latin-1")) if record.key is not None else None
     if match is None or (match[1], int(match[2])) != (topic_id_text, record.partition):
         return None
-    return int(match[3])
+    offset = int(match[3])
+    return offset if is_offset(offset) else None
 
 
 def read_tried(record: Record, topic_id_text: str) -> Tried | None:
@@ -158,16 +158,6 @@ def _facts(raw: bytes) -> dict[str, Any] | None:
 
 def _key(topic_id_text: str, partition: int, offset: int) -> bytes:
     return f"attempts/{topic_id_text}/{partition}/{offset}".encode()
-
-
-def is_count(value: Any) -> bool:  # noqa: ANN401 - whatever stands in the JSON
-    """Whether JSON gave a count that can be meant."""
-    return type(value) is int and 0 <= value < _COUNT_MAX
-
-
-def is_time(value: Any) -> bool:  # noqa: ANN401 - as above
-    """Whether JSON gave a time."""
-    return type(value) in {int, float} and math.isfinite(value)
 
 
 def wall_of(mono: float | None, instant: Instant) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.bounds import COUNT_MAX, OFFSET_MAX
 from dispatcher.core.messages.members import members
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.status import Reason, Status
@@ -36,7 +37,10 @@ class Recorded:
 
 
 def read_recorded(record: Record) -> Recorded | None:
-    """The reply in a record; None where it cannot be read: it was cut by somebody, or a later version wrote it."""
+    """The reply in a record; None where it cannot be read: it was cut by somebody, or a later version wrote it.
+
+    A topic of a sender's may hold whatever the sender wrote there.
+    """
     headers = dict(record.headers or ())
     try:
         value = members((record.value or b"").decode())
@@ -44,8 +48,8 @@ def read_recorded(record: Record) -> Recorded | None:
         reason, error = (orjson.loads(value[name]) if name in value else None for name in ("reason", "error"))
         return Recorded(
             status=Status(orjson.loads(value["status"])),
-            attempts=int(value["attempts"]),
-            duration_ms=int(text["dispatcher-duration-ms"]),
+            attempts=_bounded(value["attempts"], COUNT_MAX),
+            duration_ms=_bounded(text["dispatcher-duration-ms"], OFFSET_MAX),
             reason=None if reason is None else Reason(reason),
             error=None if error is None else {"kind": str(error["kind"]), "message": str(error["message"])} | _retry_at(error),
             http_status=text["dispatcher-http-status"],
@@ -53,6 +57,13 @@ def read_recorded(record: Record) -> Recorded | None:
         )
     except (JSONDecodeError, StopIteration, IndexError, KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def _bounded(digits: str, most: int) -> int:
+    number = int(digits)
+    if not 0 <= number <= most:
+        raise ValueError(digits)
+    return number
 
 
 def _retry_at(error: Mapping[str, Any]) -> dict[str, str]:

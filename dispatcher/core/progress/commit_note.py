@@ -19,6 +19,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dispatcher.core.bounds import EPOCH_MAX, OFFSET_MAX
+
 METADATA_MAX = 4095
 _HEAD = struct.Struct(">3sB16sQQ")
 _BODY = struct.Struct(">QI")
@@ -58,7 +60,20 @@ def decode(text: str | None, topic_id: bytes) -> CommitNote | None:
 
 
 def decode_any(text: str | None) -> CommitNote | None:
-    """The note in `text`, whatever topic it is about; None where it is not ours, or corrupt."""
+    """The note in `text`, whatever topic it is about; None where it is not ours, or corrupt.
+
+    One that says what none of ours can say is not ours, whatever its check sum: its numbers are counted on, and written again.
+    """
+    note = _read(text)
+    return note if note is not None and _can_be(note) else None
+
+
+def _can_be(note: CommitNote) -> bool:
+    reaches = max((stop for _, stop in note.settled), default=note.position)
+    return max(note.epoch, note.transaction) <= EPOCH_MAX and max(note.position, reaches) <= OFFSET_MAX
+
+
+def _read(text: str | None) -> CommitNote | None:
     try:
         raw = base64.b64decode(text or "", validate=True)
         magic, version, topic, epoch, transaction = _HEAD.unpack_from(raw)
