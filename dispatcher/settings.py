@@ -33,6 +33,8 @@ def _exact(given: object) -> object:
 Usd = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, le=1_000_000, max_digits=20)]
 
 MIB = 1024 * 1024
+# Measured: see LimitSettings.margin_s.
+MARGIN_MIN_S = 0.015
 
 # Properties that carry a guarantee: the product sets them, nobody else may (SURFACE: refused, not ignored).
 RESERVED_PROPERTIES = frozenset(
@@ -385,6 +387,44 @@ class UsageSettings(Section):
     reference_model: ModelName | None = None
 
 
+class LimitSettings(Section):
+    """How much callees take: of the calls that match all that is named here, no more begin. Nothing is limited unless it is said."""
+
+    # Which calls: those with this credential, to this upstream, of this model as requests name it. One of them at least.
+    credential: Alias | None = None
+    upstream: Alias | None = None
+    model: ModelName | None = None
+    # Open at once.
+    concurrency: Count | None = None
+    # In any window of so many seconds: calls, and tokens that go in and come out.
+    requests: Count | None = None
+    tokens: Count | None = None
+    window_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    # How the callee counts. "window": no more in any window, whenever it begins; "bucket": refilled all the time, so that a whole bucket
+    # may be used at once, and twice as much in one window. The first is never more than the second lets through: it is the default.
+    counting: Literal["window", "bucket"] = "window"
+    # The callee counts when a call arrives, and we when it is sent: what one call is later on its way than the call a window behind it.
+    # So much longer is a window here. Unset: a hundredth of it, and MARGIN_MIN_S at least; 0 where the callee is known to be lenient.
+    margin_s: Annotated[float, Field(ge=0, le=3600)] | None = None
+
+    @property
+    def slack_s(self) -> float:
+        """The margin."""
+        return max(MARGIN_MIN_S, (self.window_s or 0.0) / 100) if self.margin_s is None else self.margin_s
+
+    @model_validator(mode="after")
+    def _says_what_and_whose(self) -> LimitSettings:
+        if self.credential is None and self.upstream is None and self.model is None:
+            raise ValueError("says nothing of whose limit it is: name a credential, an upstream or a model")
+        per_window = self.requests is not None or self.tokens is not None
+        if self.concurrency is None and not per_window:
+            raise ValueError("limits nothing: give concurrency, requests or tokens")
+        if per_window is (self.window_s is None):
+            needs = "requests and tokens need window_s" if per_window else "window_s needs requests or tokens"
+            raise ValueError(f"{needs}: so many in so many seconds")
+        return self
+
+
 class LogSettings(Section):
     """JSON lines on stderr."""
 
@@ -404,6 +444,7 @@ class Settings(Section):
     models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
     credentials: dict[Alias, CredentialSettings] = Field(default_factory=dict)
     upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
+    limits: dict[Alias, LimitSettings] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _aliases_exist(self) -> Settings:
@@ -413,6 +454,17 @@ class Settings(Section):
                     # The alias is not repeated: a secret put there by mistake looks just like one.
                     known = ", ".join(self.credentials) or "nothing"
                     raise ValueError(f"item {place} of upstreams.{name}.credentials is not in [credentials], which has {known}")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_meet(self) -> Settings:
+        for name, limit in self.limits.items():
+            for of, known in (("credential", self.credentials), ("upstream", self.upstreams)):
+                if getattr(limit, of) is not None and getattr(limit, of) not in known:
+                    # As above: the alias is not repeated.
+                    raise ValueError(f"limits.{name}.{of} is not in [{of}s], which has {', '.join(known) or 'nothing'}")
+            if limit.upstream and limit.credential and limit.credential not in self.upstreams[limit.upstream].credentials:
+                raise ValueError(f"limits.{name} limits no call: its credential is none of upstreams.{limit.upstream}.credentials")
         return self
 
     @model_validator(mode="after")

@@ -35,7 +35,7 @@ REQUIRED = (
 CALLEES = (
     *("B1", "B2", "B4", "B5", "B6", "B8", "B9", "B10", "B11", "B13", "B14", "B15", "B17"),
     *("B38", "B39", "B40", "B42"),
-    *("B47", "B48", "B49"),
+    *("B45", "B47", "B48", "B49"),
     *("openai-chat", "openai-responses", "anthropic", "gemini", "azure", "openrouter", "bedrock"),
     *("adaptive-timeout", "first-byte-timeout", "sent-again"),
 )

@@ -244,6 +244,23 @@ async def test_a_rate_limit_holds_per_credential() -> None:
     assert 990 <= int(answers[1].headers["retry-after"]) <= 1000
 
 
+async def test_a_quota_is_of_any_second_and_of_calls_that_are_open() -> None:
+    """Two in a second, and one at once: the third of a credential is told when to come again, and another one is not."""
+    async with client_of(Options(timing=Timing(latency_ms=0), quota_per_s=2)) as client:
+        answers = [await client.post("/echo", headers={"Authorization": who}) for who in ("a", "a", "a", "b")]
+    # Where a second has passed meanwhile the third one may.
+    assert [200, 200, 200] == [answer.status_code for answer in (*answers[:2], answers[3])]
+    assert (answers[2].status_code, answers[2].headers.get("retry-after")) in {(429, "1"), (200, None)}
+    async with client_of(Options(timing=Timing(latency_ms=0), quota_at_once=1)) as client:
+        hanging = asyncio.create_task(client.post("/fault/hang", headers={"Authorization": "a"}))
+        await summary_when(client, lambda summary: summary["open"] == 1)
+        busy, other = [await client.post("/echo", headers={"Authorization": who}) for who in ("a", "b")]
+        hanging.cancel()
+        assert (429, "100", 200) == (busy.status_code, busy.headers.get("retry-after-ms"), other.status_code)
+        await summary_when(client, lambda summary: summary["open"] == 0)
+        assert 200 == (await client.post("/echo", headers={"Authorization": "a"})).status_code
+
+
 async def test_a_fault_rate_repeats_with_its_seed_whatever_the_order() -> None:
     """The same ids fail in two runs of one seed, and other ids with another seed."""
 

@@ -51,6 +51,9 @@ class Metrics:
         self.cost = counter("cost_usd_total", "What they cost, where the price is known", "upstream", "model")
         self.savings = counter("cost_savings_usd_total", "What the reference model would have cost more", "upstream", "model")
         self.price_unknown = counter("price_unknown_total", "Answers with tokens whose price is not known", "upstream", "model")
+        self.limiter_wait = histogram(
+            "limiter_wait_seconds", "How long a call waited for the limits that it is under", _WAIT_BUCKETS, "upstream"
+        )
         self.breaker_state = gauge("breaker_state", "Circuit breaker: 0 closed, 1 half-open, its probe is out, 2 open", "upstream")
         self.breaker_opens = counter("breaker_opens_total", "How often the circuit breaker has opened", "upstream")
         self.dead_letters = counter("dead_letters_total", "Dead letters", "reason")

@@ -50,6 +50,7 @@ from dispatcher.sample_upstream.behaviour import (
     number_in,
     usage_of,
 )
+from dispatcher.sample_upstream.quota import Quota
 from dispatcher.sample_upstream.witness import EVENTS_KEPT_MAX, Ending, Visit, Witness
 
 CHAT_PATH = "/v1/chat/completions"
@@ -66,12 +67,17 @@ FAULT_PARAMETERS = frozenset({"fault", "retry_after", "retry_after_ms", "times"}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a sample upstream behaves. Port 0 takes a free one; `rate_limit_per_s` is per caller (Authorization), None: no limit."""
+    """How a sample upstream behaves. Port 0 takes a free one. Limits are per caller (Authorization), None: no limit.
+
+    `rate_limit_per_s` is a bucket; `quota_per_s` a sliding window of a second, `quota_at_once` how many calls may be open.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
     timing: Timing = field(default_factory=Timing)
     rate_limit_per_s: float | None = None
+    quota_per_s: int | None = None
+    quota_at_once: int | None = None
     fault_rate: float = 0.0
     seed: int = 0
     events_max: int = EVENTS_KEPT_MAX
@@ -100,6 +106,7 @@ class SampleUpstream:
         self.url = ""
         self._faults = Faults(rate=options.fault_rate, seed=options.seed)
         self._limit = None if options.rate_limit_per_s is None else RateLimit(options.rate_limit_per_s)
+        self._quota = Quota(options.quota_per_s, options.quota_at_once)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; calls are witnessed, questions to the witness are not."""
@@ -112,13 +119,23 @@ class SampleUpstream:
         try:
             body = await request.read()
             number = self.witness.start(_visit(request, body), time.monotonic())
-            answer = await self._answer(request, path, body)
+            answer = await self._counted(request, path, body)
         except asyncio.CancelledError:
             self.witness.end(number, "client_closed", time.monotonic())
             raise
         # Before the answer leaves: the caller's next call must not be seen to start before this one ended.
         self.witness.end(number, answer.ending, time.monotonic(), status=answer.status)
         return await _deliver(request, answer)
+
+    async def _counted(self, request: web.BaseRequest, path: str, body: bytes) -> _Answer:
+        """Answer within the caller's quota."""
+        caller = _caller(request)
+        if (wait_s := self._quota.enter(caller, time.monotonic())) > 0:
+            return _refusal(Fault("status", 429, retry_after_s=wait_s))
+        try:
+            return await self._answer(request, path, body)
+        finally:
+            self._quota.leave(caller)
 
     async def _answer(self, request: web.BaseRequest, path: str, body: bytes) -> _Answer:
         try:
@@ -145,7 +162,7 @@ class SampleUpstream:
     def _limited(self, request: web.BaseRequest) -> float:
         if self._limit is None:
             return 0.0
-        return self._limit.wait_s(request.headers.get("Authorization", ""), time.monotonic())
+        return self._limit.wait_s(_caller(request), time.monotonic())
 
     def _go_down(self, request: web.BaseRequest) -> web.Response:
         """An outage: `PUT` with the query of a fault begins it, `DELETE` ends it."""
@@ -186,6 +203,10 @@ async def running(options: Options | None = None) -> AsyncIterator[SampleUpstrea
         yield upstream
     finally:
         await runner.cleanup()
+
+
+def _caller(request: web.BaseRequest) -> str:
+    return request.headers.get("Authorization", "")
 
 
 def _visit(request: web.BaseRequest, body: bytes) -> Visit:

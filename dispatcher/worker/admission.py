@@ -27,7 +27,7 @@ class Driver(Protocol):
 
 
 class Admission:
-    """Owned by the engine, on its event loop. One timer per upstream, however many lanes wait for it."""
+    """Owned by the engine, on its event loop. One timer per upstream, or for all that share a limit, however many lanes wait for it."""
 
     def __init__(
         self,
@@ -50,14 +50,19 @@ class Admission:
 
     def stand(self, lane: Lane, gated: Gated) -> None:
         """A lane stands in line until it is woken."""
-        self._gate.stand(lane, gated.upstream, gated.credential)
-        self._await(gated.upstream)
+        self._gate.stand(lane, gated.claim)
+        self._await(self._gate.family_of(gated.claim.upstream))
 
     def look(self, upstream: str) -> None:
-        """A call has begun or ended: its breaker may have changed, and somebody else may be next."""
+        """A call has begun or ended: its breaker and its limits may have changed, and somebody else may be next."""
         for turned in self._gate.turned():
             self._observer.breaker_turned(turned)
-        self._await(upstream)
+        self._await(self._gate.family_of(upstream))
+
+    def look_at_all(self) -> None:
+        """What is ours of limits has changed."""
+        for upstream in self._gate.families():
+            self._await(upstream)
 
     def resume(self) -> None:
         """There may be slots again."""

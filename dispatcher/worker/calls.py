@@ -20,6 +20,7 @@ from dispatcher.worker.protocols import HttpEngine, Observer
 class Caller(Protocol):
     """Who wants to know how calls end: the engine."""
 
+    def sent(self, lane: Lane, start: Start) -> None: ...
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None: ...
     def cancelled(self, partition: Partition, lane: Lane) -> None: ...
     def cut_off(self, partition: Partition, lane: Lane) -> None: ...
@@ -77,7 +78,7 @@ class Calls:
         began = self._clock.now().mono
         result: CallResult
         try:
-            result = await self._http.call(start.call)
+            result = await self._http.call(start.call, partial(self._caller.sent, lane, start))
         except asyncio.CancelledError:
             return  # The assignment is over, or its request is to end; `cut` or `cancel` sees to what is left.
         except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane

@@ -69,7 +69,7 @@ class Engine:
         self._room = room or room_of(decoder.settings)
         self._tending = Tending(self, self._room, decoder.settings.worker, poller, observer, clock)
         self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
-        self._gate: Gate[Lane] = Gate(decoder.settings.upstreams, decoder.settings.worker.wait_max_s)
+        self._gate: Gate[Lane] = Gate(decoder.settings.upstreams, decoder.settings.worker.wait_max_s, decoder.settings.limits)
         self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
         self._calls = Calls(self, http, observer, clock)
         self._billing = billing or Billing(decoder.settings)
@@ -160,6 +160,11 @@ class Engine:
         for owner, end in ends.items():
             if (partition := self._of(owner)) is not None:
                 self._observer.measured(partition, end, now)
+
+    def share(self, name: str, part: float, concurrency: int | None) -> None:
+        """This part of a configured limit is this worker's from now on: see `Limit.share`."""
+        self._gate.share(name, part, concurrency, self._clock.now().mono)
+        self._admission.look_at_all()
 
     # --- from the publisher ---------------------------------------------------------------------------------------------------------
 
@@ -396,6 +401,11 @@ class Engine:
         self._turns.take(partition)
         self._calls.start(partition, lane, start)
         self._admission.look(start.call.upstream)
+
+    def sent(self, lane: Lane, start: Start) -> None:
+        """A call goes out, some moments behind its start: what it takes of its limits counts from here on."""
+        if lane.passage.begin(self._clock.now().mono):
+            self._admission.look(start.call.upstream)
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:
         """A call of a live assignment has ended."""

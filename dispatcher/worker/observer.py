@@ -64,6 +64,8 @@ class WorkerObserver:
     @guarded
     def started(self, start: Start) -> None:
         """A call begins."""
+        if start.limited_s is not None:
+            self._metrics.limiter_wait.labels(start.call.upstream).observe(start.limited_s)
         if start.first:
             self._metrics.queue_wait.observe(start.waited_s)
             if start.behind_others_s > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dispatcher.core.callees.billing import Bill
@@ -18,9 +18,9 @@ from dispatcher.core.progress.gap import Gap
 
 
 class HttpEngine(Protocol):
-    """Makes calls; never raises for how they end."""
+    """Makes calls; never raises for how they end. Calls `sent` when the callee may see a call."""
 
-    async def call(self, call: Call) -> CallResult: ...
+    async def call(self, call: Call, sent: Callable[[], None]) -> CallResult: ...
 
 
 class Observer(Protocol):

@@ -117,6 +117,21 @@ def test_the_part_of_a_call_that_takes_too_long_is_named(clocks: dict[str, float
     assert found.startswith(said) if said else not found
 
 
+def test_it_tells_when_the_request_goes_out() -> None:
+    """Not while it connects; once for each connection that it is written to."""
+
+    async def call() -> list[str]:
+        told: list[str] = []
+        clock = CallClock(target(), TOTAL_S, lambda: told.append("sent"))
+        async with clock:
+            assert [] == told
+            clock.sending()
+            clock.receiving()
+        return told
+
+    assert ["sent"] == asyncio.run(call())
+
+
 def test_a_timeout_of_something_else_is_not_ours() -> None:
     """The operating system's own (ETIMEDOUT) is a TimeoutError too: the clock says that no time of its own is over."""
 

@@ -154,12 +154,19 @@ class Stage:
     """Settings with an upstream `sample`, and everything that runs on them."""
 
     def __init__(
-        self, factory: SettingsFactory, folder: Path, *, latency_ms: float = 0, witness_events: int = 200_000, **sections: Any
+        self,
+        factory: SettingsFactory,
+        folder: Path,
+        *,
+        latency_ms: float = 0,
+        witness_events: int = 200_000,
+        quota: tuple[str, ...] = (),
+        **sections: Any,
     ) -> None:
         self.folder = folder
         self._children: list[Process | Replies] = []
         upstream = ["-m", "dispatcher", "sample-upstream", "--port", "0", "--latency-ms", str(latency_ms)]
-        upstream += ["--witness-events", str(witness_events)]
+        upstream += ["--witness-events", str(witness_events), *quota]
         self._upstream = Process("upstream", upstream, folder)
         self._children.append(self._upstream)
         try:

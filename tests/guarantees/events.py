@@ -61,7 +61,7 @@ class CallEnded:
     """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`.
 
     `says` of the callee: `ok`, `failed`, or nothing, also where that is not known. `undone`: it cannot have done it. `spent`: it has cost
-    an attempt; `may_be_spared`: but for a failure that the worker counts as an outage's.
+    an attempt; `may_be_spared`: but for a failure that the worker counts as an outage's. `unsent`: it never left.
     """
 
     call: int
@@ -70,6 +70,7 @@ class CallEnded:
     undone: bool = False
     spent: bool = False
     may_be_spared: bool = False
+    unsent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

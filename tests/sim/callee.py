@@ -65,8 +65,9 @@ class CalleeEngine:
         self._callee = callee
         self._process = process
 
-    async def call(self, call: Call) -> CallResult:
+    async def call(self, call: Call, sent: Callable[[], None]) -> CallResult:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
+        sent()
         number = self._callee.begin(call, self._process.name, self._process.now)
         ended = CallEnded(number)
         try:
@@ -86,6 +87,7 @@ class CalleeEngine:
             undone, spent = _known(result)
             may_be_spared = spent and of == "failed" and self._callee.is_guarded
             ended = CallEnded(number, 0.0, "" if is_cut else of, undone=undone, spent=spent, may_be_spared=may_be_spared)
+            ended = replace(ended, unsent=isinstance(result, NotSent))
             return result
         finally:
             if self._process.alive:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.messages.partitioner import partition_for
-from dispatcher.settings import Settings
+from dispatcher.settings import LimitSettings, Settings
 from tests.guarantees.call_times import FLOOR_S
 from tests.sim.callee import Manners
 from tests.sim.cluster import Broker
@@ -40,6 +40,8 @@ FAULTS: tuple[FaultKind, ...] = (
 ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "skip", "cancel", "cancel")
 # What a request may cost that says nothing else.
 ATTEMPTS_MAX = 3
+# The name of the limit of worlds that have one.
+LIMIT = "sample"
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
@@ -133,6 +135,7 @@ def draw(seed: int, **fixed: Any) -> Plan:
     outages = ((chance.uniform(0, span_s), chance.choice((1.0, 5.0, 15.0))),) if is_down else ()
     # Of a chance of its own: worlds of before stay as they were.
     once = Random(-1 - seed).choice((0.0, 0.3, 1.0)) if settings.worker.publishing == "exactly_once" else 0.0
+    settings = with_limit(settings, _limit(Random(f"limits of {seed}")))
     return Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
         *(orders, room, hot, outages, once),
@@ -148,16 +151,17 @@ def staged(
     manners: Manners = CALM,
     outages: tuple[tuple[float, float], ...] = (),
     breaker: tuple[int, float] = (0, 30.0),
+    limit: LimitSettings | None = None,
     **fixed: Any,
 ) -> Plan:
     """Give a plan of which everything that matters is told; the seed still decides when exactly things happen.
 
-    `breaker`: after how many failures it opens, 0 for never, and for how long.
+    `breaker`: after how many failures it opens, 0 for never, and for how long. `limit`: that of its upstream.
     """
     plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
     starts = tuple(0.1 * number for number in range(workers))
     told: dict[str, Any] = {
-        "settings": with_breaker(_timed(plan.settings, is_adaptive=False), *breaker),
+        "settings": with_limit(with_breaker(_timed(plan.settings, is_adaptive=False), *breaker), limit),
         "starts": starts,
         "writes": writes,
         "faults": faults,
@@ -228,6 +232,24 @@ def with_breaker(settings: Settings, failures: int, open_s: float) -> Settings:
     """Give settings with this circuit breaker."""
     of = settings.upstreams["sample"].model_copy(update={"breaker_failures": failures, "breaker_open_s": open_s})
     return settings.model_copy(update={"upstreams": {"sample": of}})
+
+
+def with_limit(settings: Settings, limit: LimitSettings | None) -> Settings:
+    """Give settings with this limit alone."""
+    return settings.model_copy(update={"limits": {} if limit is None else {LIMIT: limit}})
+
+
+def _limit(chance: Random) -> LimitSettings | None:
+    """Draw how much the callee takes of each worker; in most worlds anything."""
+    if chance.random() < 0.6:
+        return None
+    requests, window_s = chance.choice((None, 2, 4)), chance.choice((0.3, 2.0))
+    concurrency = chance.choice((1, 2)) if requests is None else chance.choice((None, 1, 3))
+    counting = chance.choice(("window", "window", "bucket"))
+    margin_s = chance.choice((0.0, 0.1))
+    per_window = {} if requests is None else {"requests": requests, "window_s": window_s}
+    given = {"upstream": "sample", "concurrency": concurrency, "counting": counting, "margin_s": margin_s, **per_window}
+    return LimitSettings.model_validate(given)
 
 
 @cache

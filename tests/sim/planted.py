@@ -124,7 +124,7 @@ def _second_call_in_flight(patch: pytest.MonkeyPatch) -> None:
 
     async def ignored(self: Engine, step: Start) -> None:
         with suppress(ValueError):
-            await self._calls._http.call(step.call)
+            await self._calls._http.call(step.call, lambda: None)
 
     patch.setattr(Engine, "_start", hedged)
 
@@ -177,7 +177,7 @@ def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
     async def call(self: Calls, partition: Partition, lane: Lane, start: Start) -> None:
         result: CallResult
         try:
-            result = await self._http.call(start.call)
+            result = await self._http.call(start.call, lambda: None)
         except ValueError:
             result = Ambiguous("internal", "")
         self._tasks.pop(lane, None)

@@ -32,11 +32,12 @@ from tests.guarantees.events import (
     WentDown,
 )
 from tests.guarantees.judges import findings, judges
+from tests.guarantees.limits import WithinLimits
 from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
 from tests.sim.operator import Operator
-from tests.sim.plan import ATTEMPTS_MAX, Fault, Order, Plan, Write, keys_of
+from tests.sim.plan import ATTEMPTS_MAX, LIMIT, Fault, Order, Plan, Write, keys_of
 from tests.sim.process import WALL
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
@@ -88,6 +89,10 @@ class World:
         self.tally: Counter[str] = Counter()
         worker = plan.settings.worker
         self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S, ordering=worker.ordering)
+        if (limit := plan.settings.limits.get(LIMIT)) is not None:
+            kind, window_s = limit.counting, limit.window_s or 1.0
+            judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
+            self.judges.append(judge)
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
@@ -156,7 +161,9 @@ class World:
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
         bound_s += LONG_HINT_S if plan.manners.long_hints else 0
         bound_s += plan.settings.upstreams["sample"].breaker_open_s + RAMP_S
-        schedule.run(schedule.now + bound_s + SETTLING_S + self._written * CALL_S, self._is_settled)
+        limit = plan.settings.limits.get(LIMIT)
+        call_s = CALL_S + (0.0 if limit is None else limit.window_s or 0.0)
+        schedule.run(schedule.now + bound_s + SETTLING_S + self._written * call_s, self._is_settled)
         schedule.run(schedule.now + AFTER_S)
         # Lost workers may still be about to find out: they are given the time, and what they leave open with it.
         schedule.run(schedule.now + bound_s, self._is_quiet)

@@ -57,8 +57,9 @@ class Callee:
         self.lets_go = asyncio.Event()
         self.lets_go.set()
 
-    async def call(self, call: Call) -> CallResult:
+    async def call(self, call: Call, sent: Callable[[], None]) -> CallResult:
         """As an HTTP engine does."""
+        sent()
         offset = int(dict(call.headers)["Dispatcher-Offset"])
         assert offset not in self.calls, "two calls of one request at once"
         self.started.append(offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -39,7 +40,7 @@ class Callee:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def call(self, _: Call) -> CallResult:
+    async def call(self, _: Call, __: Callable[[], None]) -> CallResult:
         self.calls += 1
         return FAILED if self.calls % 10 == 0 else OK
 

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from dispatcher.adapters.config.credentials import known_secrets, resolve_secrets
 from dispatcher.adapters.config.faults import config_error
 from dispatcher.adapters.config.layers import Layer, from_environment, from_file, from_flags, from_properties
-from dispatcher.adapters.config.schema import Path
+from dispatcher.adapters.config.schema import Path, fields, row_model
 from dispatcher.adapters.config.shown import Shown, describe
 from dispatcher.settings import Settings
 
@@ -45,7 +45,7 @@ def load(*, file: FilePath | None, flags: Mapping[str, Any], properties: Sequenc
 def load_with_sources(*, file: FilePath | None, flags: Mapping[str, Any], properties: Sequence[str], environ: Mapping[str, str]) -> Loaded:
     """Load the settings as `load` does, and keep where each came from."""
     base = from_file(file)
-    rows = sorted({path[:2] for path in base if path[0] in {"credentials", "models", "upstreams"}})
+    rows = sorted({path[:2] for path in base if row_model(fields(Settings)[path[0]]) is not None})
     merged: Layer = {}
     for layer in (base, from_environment(environ, rows), from_properties(properties), from_flags(flags)):
         _cover(merged, layer)

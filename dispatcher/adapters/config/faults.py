@@ -16,6 +16,7 @@ _SHAPES = {
     "base_url": "a URL that begins with http:// or https://, without user, query and fragment",
     "provider": "a provider's id as genai-prices has it, such as openai",
     "reference_model": _MODEL,
+    "model": _MODEL,
     "header": "a header's name: letters, digits and -",
     "prefix": "1 to 100 letters, digits, dots, - or _",
     "slot": "1 to 150 letters, digits, dots, - or _",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -15,13 +16,15 @@ class CallClock:
     """Entered for one call, in its task; cuts the call off when a time is over, which then leaves as TimeoutError.
 
     A transport tells how far the call has come. There is one timer, set to whatever ends first: the whole call (`total_s`, seconds), or the
-    part of it that goes on. The time to connect is the client library's affair: it tries several addresses in it.
+    part of it that goes on. The time to connect is the client library's affair: it tries several addresses in it. `sent` is called when the
+    request goes out.
     """
 
-    __slots__ = ("_end", "_kind", "_limit_s", "_loop", "_target", "_timer", "_total_s")
+    __slots__ = ("_end", "_kind", "_limit_s", "_loop", "_sent", "_target", "_timer", "_total_s")
 
-    def __init__(self, target: Target, total_s: float) -> None:
+    def __init__(self, target: Target, total_s: float, sent: Callable[[], None] | None = None) -> None:
         self._target = target
+        self._sent = sent
         self._total_s = total_s
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.time() + total_s
@@ -39,6 +42,8 @@ class CallClock:
     def sending(self) -> None:
         """There is a connection, and the request goes onto it now: from here on the callee may have seen it."""
         self._kind = "timeout"
+        if self._sent is not None:
+            self._sent()
         self._allow(self._target.first_byte_timeout_s, "first_byte_timeout")
 
     def receiving(self) -> None:

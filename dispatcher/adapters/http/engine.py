@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from dispatcher.adapters.http.call_clock import CallClock
@@ -37,15 +37,18 @@ class HttpEngine:
         self._targets = targets
         self._transport = transport
 
-    async def call(self, call: Call) -> CallResult:
-        """Make the call within `call.timeout_s` seconds. Raises nothing but CancelledError; then, too, its connection is closed."""
+    async def call(self, call: Call, sent: Callable[[], None] | None = None) -> CallResult:
+        """Make the call within `call.timeout_s` seconds. Raises nothing but CancelledError; then, too, its connection is closed.
+
+        `sent` is called when there is a connection, and the request goes onto it.
+        """
         target = self._targets.get(call.upstream)
         if target is None:
             return not_sent("invalid_request", call.upstream, "it is not configured")
         path, headers = target.path(call), target.headers(call)
         if path is None or headers is None:
             return not_sent("invalid_request", call.upstream)
-        clock = CallClock(target, call.timeout_s)
+        clock = CallClock(target, call.timeout_s, sent)
         try:
             async with clock:
                 return target.masked(call, await self._transport.exchange(target, call, path, headers, clock))

@@ -1,49 +1,47 @@
 """The gate before every call: whether it may begin now, as far as the callee is concerned, and who is next where many wait.
 
-Two things keep a call here. The circuit breaker of its upstream (`breaker`): the callee fails. And what the callee has told about the
+Three things keep a call here. The circuit breaker of its upstream (`breaker`): the callee fails. What the callee has told about the
 credential of the call (`retry_after`): a 429 with a hint is of everybody who uses that, so that not each lane has to be told by itself. Of
-both the end is no stampede: calls begin again at the pace that was known (`Pace`).
+both the end is no stampede: calls begin again at the pace that was known (`Pace`). And the configured limits that it is under (`limit`):
+it would be more than the callee takes at once, or in a window. What a call has of them is reserved when it is let through (`enter`), counts
+from when it is made (`begin`), and is settled when it has ended (`end`).
 
-Who may not begin stands in line: one line per upstream and credential, in the order in which they came; the lines of an upstream that
-their credentials do not keep take turns. A driver asks (`ask`), tells (`enter`, `end`), and wakes who is `next` when it is time (`due_at`).
-No step looks at more than the lines of one upstream: as many as it has credentials, however many wait.
+Who may not begin stands in line: one line per upstream, credential and limits, in the order in which they came; the lines of an upstream,
+and of all upstreams that share a limit with it (`Family`), take turns. A driver asks (`ask`), tells (`enter`, `begin`, `end`), and wakes
+who is `next` when it is time (`due_at`). No step looks at more than the lines of one family: as many as it has credentials and models with
+limits of their own, however many wait.
 
 All of it is what this worker knows: others have gates of their own.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dispatcher.core.callees.breaker import Bearing, Breaker, Policy, State
+from dispatcher.core.callees.breaker import Bearing, Breaker, State
+from dispatcher.core.callees.family import Family
 from dispatcher.core.callees.finding import TOO_MANY_REQUESTS, Finding, Party
-from dispatcher.core.callees.pace import Pace
-from dispatcher.settings import UpstreamSettings
+from dispatcher.core.callees.limiter import Limiter
+from dispatcher.core.callees.line import Line, Stop
+from dispatcher.core.callees.reservation import SILENT, Reservation, Statement
+from dispatcher.core.callees.way import Way
+from dispatcher.core.messages.claim import Claim
+from dispatcher.settings import LimitSettings, UpstreamSettings
 
 _W = TypeVar("_W", bound=Hashable)
-# Why a call may not begin.
-BREAKER, RETRY_AFTER = "breaker", "retry_after"
 _BEARINGS = {Party.NOBODY: Bearing.SUCCESS, Party.CALLEE: Bearing.FAILURE}
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """A call may not begin. `until`, monotonic seconds: when that ends, None where it is not known."""
-
-    why: str
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Pass:
-    """A call has begun. To be handed back when it has ended, whichever way."""
+    """A call has begun, or is about to. To be handed back when it has ended, whichever way."""
 
     upstream: str
     credential: str | None
     generation: int
+    reservation: Reservation | None = None  # None where it is under no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,118 +54,85 @@ class Turned:
     waiting: int
 
 
-class _Line(Generic[_W]):
-    """Those who wait for calls with one credential."""
-
-    __slots__ = ("credential", "pace", "waiting")
-
-    def __init__(self, credential: str | None) -> None:
-        self.credential = credential
-        self.pace = Pace()
-        self.waiting: OrderedDict[_W, None] = OrderedDict()
-
-
-class _Way(Generic[_W]):
-    """The way to one upstream."""
-
-    __slots__ = ("breaker", "lines", "occupied", "pace", "settings")
-
-    def __init__(self, settings: UpstreamSettings) -> None:
-        self.settings = settings
-        policy = Policy(
-            settings.breaker_failures,
-            settings.breaker_open_s,
-            settings.breaker_rate,
-            settings.breaker_window_s,
-            settings.breaker_min_calls,
-        )
-        self.breaker = Breaker(policy) if settings.has_breaker else None
-        self.pace = Pace()
-        self.lines: dict[str | None, _Line[_W]] = {}
-        self.occupied: OrderedDict[_Line[_W], None] = OrderedDict()
-
-    def line(self, credential: str | None) -> _Line[_W]:
-        line = self.lines.get(credential)
-        if line is None:
-            line = self.lines[credential] = _Line(credential)
-        return line
-
-    def free_at(self, now: float) -> float | None:
-        """When the upstream takes a call; None: when its probe has ended."""
-        at = now if self.breaker is None else self.breaker.free_at(now)
-        return None if at is None else max(at, self.pace.free_at(now))
-
-    def stop(self, line: _Line[_W], now: float) -> Stop | None:
-        """What keeps a call of that line, whoever came before it."""
-        if (at := line.pace.free_at(now)) > now:
-            return Stop(RETRY_AFTER, at)
-        if (free_at := self.free_at(now)) is None or free_at > now:
-            return Stop(BREAKER, free_at)
-        return None
-
-    def keeps(self, now: float) -> str:
-        """What those wait for whom nothing stops at this moment, but others who came before them."""
-        is_felt = self.breaker is not None and (self.breaker.state is not State.CLOSED or self.pace.rate(now) is not None)
-        return BREAKER if is_felt else RETRY_AFTER
-
-    def is_awaited(self, now: float) -> bool:
-        """Whether somebody stands in a line that the upstream alone keeps."""
-        return any(line.pace.free_at(now) <= now for line in self.occupied)
-
-
 class Gate(Generic[_W]):
-    """Owned by the engine. `_W` is who waits: a lane. Of an upstream that it does not know nothing is kept."""
+    """Owned by the engine. `_W` is who waits: a lane. Of an upstream that it does not know nothing is kept.
 
-    def __init__(self, upstreams: Mapping[str, UpstreamSettings], wait_max_s: float = 600.0) -> None:
-        self._ways: dict[str, _Way[_W]] = {name: _Way(of) for name, of in upstreams.items()}
+    `limits`: by name, as they are configured.
+    """
+
+    def __init__(
+        self,
+        upstreams: Mapping[str, UpstreamSettings],
+        wait_max_s: float = 600.0,
+        limits: Mapping[str, LimitSettings] | None = None,
+    ) -> None:
+        self._limiter = Limiter(limits or {})
+        self._ways = {name: Way(of) for name, of in upstreams.items()}
+        self._families: dict[str, Family[_W]] = {}
+        for members in self._limiter.families(upstreams):
+            self._families |= dict.fromkeys(members, Family(members[0]))
         self._wait_max_s = wait_max_s
-        self._stands: dict[_W, tuple[_Way[_W], _Line[_W]]] = {}
-        self._turn: _W | None = None  # whose it is: who was next last
+        self._stands: dict[_W, tuple[Family[_W], Line[_W]]] = {}
+        self._turns: dict[_W, Family[_W]] = {}  # whose turn it is, of which family
         self._turned: list[Turned] = []
 
     # --- calls ----------------------------------------------------------------------------------------------------------------------
 
-    def ask(self, waiter: _W, upstream: str, credential: str | None, now: float) -> Stop | None:
+    def ask(self, waiter: _W, claim: Claim, now: float) -> Stop | None:
         """What keeps a call from beginning; None where nothing does. Those who stand in line come first."""
-        way = self._ways.get(upstream)
+        way = self._ways.get(claim.upstream)
         if way is None:
             return None
-        line = way.line(credential)
-        if (stop := way.stop(line, now)) is not None:
+        family, line = self._line(way, claim)
+        if (stop := line.stop(claim.tokens, now)) is not None:
             return stop
-        if not way.occupied or waiter == self._turn or not way.is_awaited(now):
+        if waiter == family.turn or not family.precedes(line, now):
             return None
-        return Stop(way.keeps(now), None)
+        return Stop(line.keeps(now), None)
 
-    def enter(self, waiter: _W, upstream: str, credential: str | None, now: float) -> Pass | None:
-        """A call begins that may; None where nothing is kept of its upstream."""
-        way = self._ways.get(upstream)
+    def enter(self, waiter: _W, claim: Claim, now: float) -> Pass | None:
+        """A call that may begin is let through; None where nothing is kept of its upstream."""
+        way = self._ways.get(claim.upstream)
         if way is None:
             return None
+        _, line = self._line(way, claim)
         self.leave(waiter)
         way.pace.take(now)
-        way.line(credential).pace.take(now)
+        line.pace.take(now)
+        reservation = None
+        if line.limits:
+            line.turn(now)
+            reservation = Reservation(line.limits, claim.tokens)
         if way.breaker is None:
-            return Pass(upstream, credential, 0)
+            return Pass(claim.upstream, claim.credential, 0, reservation)
         state = way.breaker.state
-        taken = Pass(upstream, credential, way.breaker.begin(now))
-        self._note(upstream, way.breaker, state)
+        taken = Pass(claim.upstream, claim.credential, way.breaker.begin(now), reservation)
+        self._note(claim.upstream, way.breaker, state)
         return taken
+
+    def begin(self, taken: Pass, now: float) -> bool:
+        """The call that was let through is made now; whether that is of any consequence for those who wait."""
+        if taken.reservation is None:
+            return False
+        taken.reservation.begin(now)
+        return True
 
     def holds(self, taken: Pass) -> bool:
         """Whether a call that is not made yet may be made with this: the breaker is as it was when it was taken."""
         breaker = self._ways[taken.upstream].breaker
         return breaker is None or breaker.generation == taken.generation
 
-    def end(self, taken: Pass, finding: Finding | None, now: float) -> bool:
-        """A call has ended, None: it was cut off, and nothing is known. Whether its failure is one of the breaker's outage.
+    def end(self, taken: Pass, finding: Finding | None, now: float, said: Statement = SILENT) -> bool:
+        """A call has ended, None: it was cut off, and nothing is known, or not made. Whether its failure is one of the breaker's outage.
 
         Such a failure spends none of the request's attempts: it waits as those do whose calls were not begun.
         """
         way = self._ways[taken.upstream]
+        if taken.reservation is not None:
+            taken.reservation.end(finding, said, now, self._wait_max_s)
         bearing = Bearing.NOTHING if finding is None else _BEARINGS.get(finding.fault, Bearing.NOTHING)
         if bearing is Bearing.SUCCESS:
-            way.line(taken.credential).pace.succeeded(now)
+            way.pace_of(taken.credential).succeeded(now)
         elif finding is not None:
             self._heed(way, taken.credential, finding, now)
         breaker = way.breaker
@@ -184,7 +149,7 @@ class Gate(Generic[_W]):
         self._note(taken.upstream, breaker, state)
         return is_spared
 
-    def _heed(self, way: _Way[_W], credential: str | None, finding: Finding, now: float) -> None:
+    def _heed(self, way: Way, credential: str | None, finding: Finding, now: float) -> None:
         """Keep the calls of a credential that the callee says are too many, for as long as it says; the latest answer counts.
 
         A 503 is about the callee, not about who calls: that is the breaker's. And a quota that is used up comes back by no waiting.
@@ -192,62 +157,75 @@ class Gate(Generic[_W]):
         is_limit = finding.status == TOO_MANY_REQUESTS and finding.again and not finding.is_quota
         if credential is None or finding.told_s is None or not is_limit or not way.settings.hint_holds_credential:
             return
-        pace = way.line(credential).pace
+        pace = way.pace_of(credential)
         if pace.free_at(now) <= now:
             pace.stop()
         pace.go(now + min(finding.told_s, self._wait_max_s))
 
+    def _line(self, way: Way, claim: Claim) -> tuple[Family[_W], Line[_W]]:
+        family = self._families[claim.upstream]
+        return family, family.line(way, claim.credential, self._limiter.of(claim))
+
     # --- lines ----------------------------------------------------------------------------------------------------------------------
 
-    def stand(self, waiter: _W, upstream: str, credential: str | None) -> None:
+    def family_of(self, upstream: str) -> str:
+        """The upstream that stands for all that share a limit with this one: who waits for any of them is `next` under its name."""
+        family = self._families.get(upstream)
+        return upstream if family is None else family.name
+
+    def families(self) -> set[str]:
+        """All of those."""
+        return {family.name for family in self._families.values()}
+
+    def stand(self, waiter: _W, claim: Claim) -> None:
         """Stand in line; who stands there already keeps its place."""
-        way = self._ways[upstream]
-        line = way.line(credential)
-        if self._stands.get(waiter) == (way, line):
+        family, line = self._line(self._ways[claim.upstream], claim)
+        if self._stands.get(waiter) == (family, line):
             return
         self.leave(waiter)
-        self._stands[waiter] = way, line
-        line.waiting[waiter] = None
-        way.occupied[line] = None
+        self._stands[waiter] = family, line
+        family.join(line, waiter, claim.tokens)
 
     def leave(self, waiter: _W, *, keeps_turn: bool = False) -> None:
         """Stand in no line any more: its call begins, or its next step is no call.
 
         Who only has no slot yet keeps its turn: two who lost it to each other, each time that a slot was offered, would do so for ever.
         """
-        if self._turn == waiter and not keeps_turn:
-            self._turn = None
+        if not keeps_turn and (family := self._turns.pop(waiter, None)) is not None:
+            family.turn = None
         if (place := self._stands.pop(waiter, None)) is not None:
-            way, line = place
-            del line.waiting[waiter]
-            if not line.waiting:
-                del way.occupied[line]
+            family, line = place
+            family.leave(line, waiter)
 
     def next(self, upstream: str, now: float) -> _W | None:
         """Whose call may begin now: it is not in line any more, and nobody comes before it until the next one is asked for."""
-        way = self._ways[upstream]
-        if way.free_at(now) != now:
-            return None
-        for line in way.occupied:
-            if line.pace.free_at(now) <= now:
-                waiter = next(iter(line.waiting))
-                way.occupied.move_to_end(line)
+        family = self._families[upstream]
+        for line, at in family.due(now):
+            if at == now:
+                waiter = line.first
+                family.serve(line)
                 self.leave(waiter)
-                self._turn = waiter
+                if family.turn is not None:
+                    del self._turns[family.turn]
+                family.turn = waiter
+                self._turns[waiter] = family
                 return waiter
         return None
 
     def due_at(self, upstream: str, now: float) -> float | None:
-        """When the next of those who stand in line may begin; None where none does, or where the end of the probe is waited for."""
-        way = self._ways[upstream]
-        if not way.occupied or (free_at := way.free_at(now)) is None:
-            return None
-        return max(free_at, min(line.pace.free_at(now) for line in way.occupied))
+        """When the next of those who stand in line may begin; None where none does, or where only the end of a call tells."""
+        return min((at for _, at in self._families[upstream].due(now) if at is not None), default=None)
 
     def why(self, waiter: _W, now: float) -> Stop | None:
         """What keeps somebody who stands in line."""
         place = self._stands.get(waiter)
-        return None if place is None else place[0].stop(place[1], now) or Stop(place[0].keeps(now), None)
+        return None if place is None else place[1].stands(waiter, now)
+
+    # --- limits ---------------------------------------------------------------------------------------------------------------------
+
+    def share(self, name: str, part: float, concurrency: int | None, now: float, *, starts_empty: bool = True) -> None:
+        """From now on this `part` of the limit of that name is this worker's: see `Limit.share`. Then look at all families."""
+        self._limiter.limits[name].share(part, concurrency, now, starts_empty=starts_empty)
 
     # --- told -----------------------------------------------------------------------------------------------------------------------
 
@@ -258,5 +236,5 @@ class Gate(Generic[_W]):
 
     def _note(self, upstream: str, breaker: Breaker, before: State) -> None:
         if breaker.state is not before:
-            waiting = sum(len(line.waiting) for line in self._ways[upstream].lines.values())
+            waiting = self._families[upstream].waiting(self._ways[upstream])
             self._turned.append(Turned(upstream, breaker.state, breaker.reopens_at, waiting))

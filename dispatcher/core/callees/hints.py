@@ -46,9 +46,11 @@ _EPOCH_MIN_MS = 1e12
 _REMAINING = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?")
 # Anthropic's `unified-…` are of subscriptions, whose windows of days say nothing of the next call.
 _LIMIT = re.compile(
-    r"(?P<of>x-|)rate-?limit-(?P<what>reset|remaining)(?:-(?P<dimension>[a-z0-9-]{1,40}))?"
-    r"|(?P<of_a>anthropic-)ratelimit-(?!unified)(?P<dimension_a>[a-z0-9-]{1,40})-(?P<what_a>reset|remaining)"
+    r"(?P<of>x-|)rate-?limit-(?P<what>reset|remaining|limit)(?:-(?P<dimension>[a-z0-9-]{1,40}))?"
+    r"|(?P<of_a>anthropic-)ratelimit-(?!unified)(?P<dimension_a>[a-z0-9-]{1,40})-(?P<what_a>reset|remaining|limit)"
 )
+# Whose header it is, by its beginning, and of which dimension.
+Dimension = tuple[str, str]
 
 
 def hint_s(headers: HeaderPairs, wall: float, *, is_limit: bool) -> float | None:
@@ -58,7 +60,7 @@ def hint_s(headers: HeaderPairs, wall: float, *, is_limit: bool) -> float | None
     wrong, and ours too. One that has passed is 0. Only where the answer is one of a limit (429) do the resets of limits say when to come
     again: others name them, too.
     """
-    sent = next((date for name, text in headers if name == "date" and (date := _date(text.strip(), wall)) is not None), wall)
+    sent = _sent(headers, wall)
     for spelling, read in _SPELLINGS:
         told = [seconds for name, text in headers if name == spelling and (seconds := read(text.strip(), sent)) is not None]
         if told:
@@ -96,19 +98,29 @@ _SPELLINGS: tuple[tuple[str, Callable[[str, float], float | None]], ...] = (
 )
 
 
+def limits_in(headers: HeaderPairs, wall: float) -> tuple[dict[Dimension, float], dict[Dimension, float], dict[Dimension, float]]:
+    """What an answer says of limits, by dimension: seconds until each is reset, how much of it is left, and how much there is in all."""
+    return _limits(headers, _sent(headers, wall))
+
+
 def _longest_reset_s(headers: HeaderPairs, sent: float) -> float | None:
-    resets: dict[tuple[str, str], float] = {}
-    remaining: dict[tuple[str, str], float] = {}
+    resets, remaining, _ = _limits(headers, sent)
+    return max((told for dimension, told in resets.items() if not remaining or remaining.get(dimension, 1) <= 0), default=None)
+
+
+def _limits(headers: HeaderPairs, sent: float) -> tuple[dict[Dimension, float], dict[Dimension, float], dict[Dimension, float]]:
+    resets: dict[Dimension, float] = {}
+    amounts: dict[str, dict[Dimension, float]] = {"remaining": {}, "limit": {}}
     for name, text in headers:
         if (found := _LIMIT.fullmatch(name)) is None:
             continue
         dimension = (found["of"] or found["of_a"] or "", found["dimension"] or found["dimension_a"] or "")
-        if "remaining" in {found["what"], found["what_a"]}:
+        if (of := amounts.get(found["what"] or found["what_a"])) is not None:
             if _REMAINING.fullmatch(text.strip()):
-                remaining[dimension] = float(text)
+                of[dimension] = float(text)
         elif (told := _reset(text.strip(), sent)) is not None:
             resets[dimension] = told
-    return max((told for dimension, told in resets.items() if not remaining or remaining.get(dimension, 1) <= 0), default=None)
+    return resets, amounts["remaining"], amounts["limit"]
 
 
 def _reset(text: str, sent: float) -> float | None:
@@ -125,6 +137,11 @@ def _reset(text: str, sent: float) -> float | None:
 
 def _until(then: float | None, sent: float) -> float | None:
     return None if then is None else min(max(0.0, then - sent), LONGEST_S)
+
+
+def _sent(headers: HeaderPairs, wall: float) -> float:
+    """When an answer was sent, by its callee's clock; by ours where it does not say so."""
+    return next((date for name, text in headers if name == "date" and (date := _date(text.strip(), wall)) is not None), wall)
 
 
 def _date(text: str, wall: float) -> float | None:

@@ -65,7 +65,7 @@ class Lane:
 
     __slots__ = (
         *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_intake"),
-        *("_noting", "_overflow", "_passage", "_queue", "_recalling", "_settled", "_why_held", "key", "last_s", "owner"),
+        *("_noting", "_overflow", "_queue", "_recalling", "_settled", "_why_held", "key", "last_s", "owner", "passage"),
     )
 
     def __init__(
@@ -85,7 +85,7 @@ class Lane:
         self._endings = Endings(owner, decoder)
         self._recalling = Recalling(self._endings, find)
         self._why_held = why_held
-        self._passage = Passage(self, gate)
+        self.passage = Passage(self, gate)
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
         tried = {} if tried is None else tried
@@ -172,7 +172,7 @@ class Lane:
         key = self._queue.first_key(self.key) if self._head is None else self._head.request.record.key
         if held := self._why_held(key):
             return held, None
-        if (gated := self._passage.why(instant.mono)) is not None:
+        if (gated := self.passage.why(instant.mono)) is not None:
             return gated
         queue = self._queue
         until, why = queue.due if self._head is None and not queue.front and queue.parked else 0.0, "parked"
@@ -283,11 +283,11 @@ class Lane:
             return Wait(head.waiting.not_before, head.waiting.why)
         if self._noting.coming is not None:
             return BUSY  # `noted` comes with its acknowledgement
-        if (gated := self._passage.ask(head.request.call, instant.mono)) is not None:
+        if (gated := self.passage.ask(head.request, instant.mono)) is not None:
             return self._withdrawn(head, instant) or gated
         if not may_call or self._noting.is_late(instant.mono):
             return self._withdrawn(head, instant) or READY
-        self._passage.begin(head.request.call, instant.mono)
+        self.passage.let(head.request, instant.mono)
         if head.request.repeats or self._noting.intent:
             return self._start(head, instant)
         return Intend(self._noting.intend(head.waiting, instant), head.request.call.upstream)
@@ -300,7 +300,7 @@ class Lane:
         """Where a call was intended that may not start now: that it is not made."""
         if not self._noting.withdraw(head.waiting, instant):
             return None
-        self._passage.cut_off(instant.mono)
+        self.passage.cut_off(instant.mono)
         return Tell(self._noting.take())
 
     def answered(self, result: CallResult, instant: Instant, chance: float, used: Usage | None = None) -> Retry | Settled | Dead:
@@ -311,7 +311,7 @@ class Lane:
         self._calling = False
         self.last_s = instant.mono - self._began
         waiting, finding = head.waiting.billed(used), finding_of(result, instant.wall)
-        is_spared = self._passage.answered(head.request, result, finding, instant)
+        is_spared = self.passage.answered(head.request, result, finding, instant, used)
         its, tries = patience(head.request, self._decoder.settings, instant), waiting.tries
         verdict = judge(result, tries, its, instant, chance, finding=finding, is_spared=is_spared)
         early = self._early.pop(waiting.record.offset, None)
@@ -336,7 +336,7 @@ class Lane:
         assert isinstance(early, Cancelled)
         self._calling = False
         self.last_s = instant.mono - self._began
-        self._passage.cut_off(instant.mono)
+        self.passage.cut_off(instant.mono)
         self._settled = self._endings.cut_off(head.request, early, waiting.tries.calls, waiting.started, instant)
 
     def recalled(self, offset: int, recorded: Recorded | None, instant: Instant) -> None:
@@ -347,7 +347,7 @@ class Lane:
 
     def abandoned(self, now: float) -> str | None:
         """The call in flight was cancelled with its assignment, and has ended; or it was about to begin. Returns its upstream."""
-        return self._passage.cut_off(now)
+        return self.passage.cut_off(now)
 
     def holds(self, offset: int) -> bool:
         """Whether the request at `offset` is here and has not ended."""
@@ -409,7 +409,7 @@ class Lane:
         may_go = not self._calling and not self._noting.intent and keep == 0
         tried = self._head.waiting if self._head is not None and may_go else None
         if tried is not None:
-            self._passage.put_off(tried, instant.mono)
+            self.passage.put_off(tried, instant.mono)
         if self._parking.move_front(tried, keep, size_max, instant, moved) and tried is not None:
             self._head = None
             self._noting.forget()
@@ -469,7 +469,7 @@ class Lane:
     def _forget(self, instant: Instant) -> None:
         """The request whose turn it was has ended: what was said of it, and a call of it that was about to begin."""
         self._noting.forget()
-        self._passage.cut_off(instant.mono)
+        self.passage.cut_off(instant.mono)
 
     def _unqueue(self, record: Record) -> None:
         if self._behind_others is not None:
@@ -489,7 +489,7 @@ class Lane:
         waited_s, behind_s = instant.mono - waiting.arrived, 0.0
         if self._behind_others is not None:
             behind_s = self._behind_others.waited_s(waiting.record.key, waiting.arrived, instant.mono)
-        return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0)
+        return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0, limited_s=self.passage.limited_s)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         outcome = outcome.billed(None if self._head is None else self._head.waiting.used)

@@ -6,11 +6,14 @@ from typing import Generic, TypeVar
 
 from dispatcher.core.callees.finding import Finding
 from dispatcher.core.callees.gate import Gate, Pass
+from dispatcher.core.callees.line import LIMIT
+from dispatcher.core.callees.reservation import SILENT, Statement, statement_of
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.lane_queue import Waiting
 from dispatcher.core.lanes.steps import Gated
-from dispatcher.core.messages.call import Answered, Call, CallResult
+from dispatcher.core.messages.call import Answered, CallResult
 from dispatcher.core.messages.request import Request
+from dispatcher.core.messages.usage import Usage
 
 _W = TypeVar("_W")
 # One that is parked while nobody knows when its call may begin comes back after so long; where it is known, then.
@@ -20,36 +23,50 @@ TIMER_S = 0.05
 
 
 class Passage(Generic[_W]):
-    """Owned by one lane, `who` waits at the gate."""
+    """Owned by one lane, `who` waits at the gate. `limited_s`: how long the call that was let through last waited for limits."""
 
-    __slots__ = ("_gate", "_pass", "_who")
+    __slots__ = ("_gate", "_limited_since", "_pass", "_who", "limited_s")
 
     def __init__(self, who: _W, gate: Gate[_W] | None) -> None:
         self._who = who
         self._gate: Gate[_W] = Gate({}) if gate is None else gate
         self._pass: Pass | None = None  # of the call in flight
+        self._limited_since: float | None = None
+        self.limited_s: float | None = None  # None where it is under none
 
-    def ask(self, call: Call, now: float) -> Gated | None:
-        """Where to stand in line, if this call may not begin. One that was let through is asked for anew once its breaker has turned."""
+    def ask(self, request: Request, now: float) -> Gated | None:
+        """Where to stand in line, if its call may not begin. One that was let through is asked for anew once its breaker has turned."""
         if self._pass is not None:
             if self._gate.holds(self._pass):
                 return None
             self._hand_back(None, now)
-        stop = self._gate.ask(self._who, call.upstream, call.credential, now)
-        return None if stop is None else Gated(call.upstream, call.credential)
+        stop = self._gate.ask(self._who, request.claim, now)
+        if stop is None:
+            return None
+        if stop.why == LIMIT and self._limited_since is None:
+            self._limited_since = now
+        return Gated(request.claim)
 
-    def begin(self, call: Call, now: float) -> None:
-        """This call begins, or its intent is on its way: from there on it is one in flight for the gate."""
+    def let(self, request: Request, now: float) -> None:
+        """Its call is let through, or its intent is on its way: from there on it is one in flight for the gate."""
         if self._pass is None:
-            self._pass = self._gate.enter(self._who, call.upstream, call.credential, now)
+            taken = self._pass = self._gate.enter(self._who, request.claim, now)
+            since = now if self._limited_since is None else self._limited_since
+            self.limited_s = None if taken is None or taken.reservation is None else now - since
 
-    def answered(self, request: Request, result: CallResult, finding: Finding, instant: Instant) -> bool:
-        """The call has ended so; whether its failure is an outage of its upstream's, and not one of the request's own.
+    def begin(self, now: float) -> bool:
+        """It is made now; whether that is of any consequence for others who wait."""
+        return self._pass is not None and self._gate.begin(self._pass, now)
+
+    def answered(self, request: Request, result: CallResult, finding: Finding, instant: Instant, used: Usage | None = None) -> bool:
+        """The call has ended so, and was billed so; whether its failure is an outage of its upstream's, and not one of the request's own.
 
         One that its request's deadline has cut off says nothing of the callee, who might have answered soon.
         """
         is_late = request.deadline is not None and instant.wall >= request.deadline - TIMER_S
-        return self._hand_back(None if is_late and not isinstance(result, Answered) else finding, instant.mono)
+        is_limited = self._pass is not None and self._pass.reservation is not None
+        said = statement_of(result, used, instant.wall) if is_limited else SILENT
+        return self._hand_back(None if is_late and not isinstance(result, Answered) else finding, instant.mono, said)
 
     def cut_off(self, now: float) -> str | None:
         """The call was cancelled and has ended, or is not made: nothing is known of it. Returns its upstream, None where there was none."""
@@ -67,6 +84,6 @@ class Passage(Generic[_W]):
         if (stop := self._gate.why(self._who, now)) is not None:
             waiting.not_before, waiting.why = stop.until or now + GATED_PARKED_S, stop.why
 
-    def _hand_back(self, finding: Finding | None, now: float) -> bool:
-        taken, self._pass = self._pass, None
-        return taken is not None and self._gate.end(taken, finding, now)
+    def _hand_back(self, finding: Finding | None, now: float, said: Statement = SILENT) -> bool:
+        taken, self._pass, self._limited_since = self._pass, None, None
+        return taken is not None and self._gate.end(taken, finding, now, said)

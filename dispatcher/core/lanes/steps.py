@@ -9,6 +9,7 @@ from dispatcher.core.internal.parked import Entry
 from dispatcher.core.internal.tried import Note
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.messages.call import Call
+from dispatcher.core.messages.claim import Claim
 from dispatcher.core.messages.request import Request
 
 
@@ -44,8 +45,7 @@ class Wait:
 class Gated:
     """The head's call may not begin now, as far as its callee is concerned: the lane stands in the gate's line until it is its turn."""
 
-    upstream: str
-    credential: str | None
+    claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Start:
     """Make this call, number `attempt` of its request. The two times, in seconds, are set on the first one.
 
     `waited_s` since the record came to this worker; `behind_others_s`: the part of it spent behind records of *other* keys, which is
-    what `ordering = "key"` would save.
+    what `ordering = "key"` would save. `limited_s`: how long the call waited for limits, None where it is under none.
     """
 
     call: Call
@@ -89,6 +89,7 @@ class Start:
     waited_s: float
     behind_others_s: float
     is_fitted: bool = False  # its time is what calls like it take, less than it might have
+    limited_s: float | None = None
 
     @property
     def first(self) -> bool:

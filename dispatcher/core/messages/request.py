@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.messages.call import Call, HeaderPairs
+from dispatcher.core.messages.claim import Claim, claim_of
 from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.messages.fingerprint import fingerprint
 from dispatcher.core.messages.members import members
@@ -108,6 +109,7 @@ class Request:
     record: Record
     envelope: Envelope
     call: Call
+    claim: Claim  # what it takes of its callee's limits
     attempts_max: int
     metadata: bytes | None = None  # JSON, as it was written
     halts_key: bool = False  # a failure holds the key until somebody resumes it
@@ -169,8 +171,9 @@ class Decoder:
         can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
         made_of = fingerprint(call) if can_repeat else b""
         metadata = written.get("metadata")
+        claim = claim_of(body.upstream, credential, alike.model, body.body, len(payload or b""), self.settings.limits.values())
         traits = halts, deadline, series, is_timed, made_of, repeats, body.priority, alike.model
-        return Request(record, envelope, call, attempts_max, metadata, *traits)
+        return Request(record, envelope, call, claim, attempts_max, metadata, *traits)
 
     def _unkept(self, body: RequestBody) -> Refusal | None:
         """What this worker cannot promise."""

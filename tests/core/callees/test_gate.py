@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dispatcher.core.callees.breaker import State
 from dispatcher.core.callees.finding import Finding, Known, Party, find
-from dispatcher.core.callees.gate import BREAKER, RETRY_AFTER, Gate, Pass, Stop
+from dispatcher.core.callees.gate import Gate, Pass
+from dispatcher.core.callees.line import BREAKER, RETRY_AFTER, Stop
+from dispatcher.core.messages.claim import Claim
 from dispatcher.settings import UpstreamSettings
 from tests.specimens import WALL, answer
 
@@ -34,8 +36,8 @@ def limited(told_s: float | None = 60.0, **fields: Any) -> Finding:
 
 def call(of: Gate[str], finding: Finding | None, at: float = NOW, credential: str | None = None, waiter: str = "w") -> bool:
     """A call that may begin, and ends so; whether it was spared."""
-    assert of.ask(waiter, "u", credential, at) is None
-    taken = of.enter(waiter, "u", credential, at)
+    assert of.ask(waiter, Claim("u", credential), at) is None
+    taken = of.enter(waiter, Claim("u", credential), at)
     assert taken is not None
     return of.end(taken, finding, at)
 
@@ -60,13 +62,13 @@ def test_who_has_no_slot_keeps_its_turn() -> None:
     """It may begin as soon as it has one, though others stand in line; who leaves for another reason has lost it."""
     of = opened()
     for waiter in ("a", "b", "c"):
-        of.stand(waiter, "u", None)
+        of.stand(waiter, Claim("u", None))
     assert "a" == of.next("u", NOW + 30)
     of.leave("a", keeps_turn=True)
-    assert None is of.ask("a", "u", None, NOW + 30)
-    assert isinstance(of.ask("b", "u", None, NOW + 30), Stop)
+    assert None is of.ask("a", Claim("u", None), NOW + 30)
+    assert isinstance(of.ask("b", Claim("u", None), NOW + 30), Stop)
     of.leave("a")
-    assert isinstance(of.ask("a", "u", None, NOW + 30), Stop)
+    assert isinstance(of.ask("a", Claim("u", None), NOW + 30), Stop)
 
 
 def test_nobody_waits_for_a_callee_that_is_well() -> None:
@@ -81,21 +83,21 @@ def test_nobody_waits_for_a_callee_that_is_well() -> None:
 def test_an_upstream_that_it_does_not_know_is_not_kept() -> None:
     """Nothing is kept of it."""
     of: Gate[str] = Gate({})
-    assert of.ask("w", "v", None, NOW) is None
-    assert of.enter("w", "v", None, NOW) is None
+    assert of.ask("w", Claim("v", None), NOW) is None
+    assert of.enter("w", Claim("v", None), NOW) is None
 
 
 def test_who_comes_while_it_is_open_waits_until_it_may_be_asked() -> None:
     """The breaker, and when it opens again; one probe then, and nobody knows for how long."""
     of = opened()
-    assert Stop(BREAKER, NOW + 30) == of.ask("a", "u", None, NOW)
+    assert Stop(BREAKER, NOW + 30) == of.ask("a", Claim("u", None), NOW)
     for waiter in "abc":
-        of.stand(waiter, "u", None)
+        of.stand(waiter, Claim("u", None))
     assert (NOW + 30, None) == (of.due_at("u", NOW), of.next("u", NOW + 29))
     assert "a" == of.next("u", NOW + 30)
-    probe = of.enter("a", "u", None, NOW + 30)
+    probe = of.enter("a", Claim("u", None), NOW + 30)
     assert probe is not None
-    assert Stop(BREAKER, None) == of.ask("b", "u", None, NOW + 31) == of.why("b", NOW + 31)
+    assert Stop(BREAKER, None) == of.ask("b", Claim("u", None), NOW + 31) == of.why("b", NOW + 31)
     assert (None, None) == (of.due_at("u", NOW + 31), of.next("u", NOW + 31))
     assert of.end(probe, FAILED, NOW + 40)
     assert (NOW + 70, None) == (of.due_at("u", NOW + 40), of.next("u", NOW + 40))
@@ -104,7 +106,7 @@ def test_who_comes_while_it_is_open_waits_until_it_may_be_asked() -> None:
 def test_each_turn_of_a_breaker_is_told_once() -> None:
     """Open, half-open, closed; with those who wait."""
     of = opened()
-    of.stand("a", "u", None)
+    of.stand("a", Claim("u", None))
     assert [(State.OPEN, 0)] == [(one.state, one.waiting) for one in of.turned()]
     call(of, OK, NOW + 30, waiter=of.next("u", NOW + 30) or "")
     assert [(State.HALF_OPEN, 0), (State.CLOSED, 0)] == [(one.state, one.waiting) for one in of.turned()]
@@ -115,14 +117,14 @@ def test_a_failed_probe_stands_at_the_end() -> None:
     """A request that brings the callee down is not the probe each time."""
     of = opened()
     for waiter in "abc":
-        of.stand(waiter, "u", None)
+        of.stand(waiter, Claim("u", None))
     probes = []
     for n in range(1, 5):
         probe = of.next("u", NOW + 30 * n)
         assert probe is not None
         probes.append(probe)
         call(of, FAILED, NOW + 30 * n, waiter=probe)
-        of.stand(probe, "u", None)
+        of.stand(probe, Claim("u", None))
     assert ["a", "b", "c", "a"] == probes
 
 
@@ -131,7 +133,7 @@ def test_a_probe_that_says_nothing_is_followed_by_the_next_in_line(finding: Find
     """It was cut off, or its answer was the caller's own doing: at once."""
     of = opened()
     for waiter in "ab":
-        of.stand(waiter, "u", None)
+        of.stand(waiter, Claim("u", None))
     assert not call(of, finding, NOW + 30, waiter=of.next("u", NOW + 30) or "")
     assert (NOW + 30, "b") == (of.due_at("u", NOW + 30), of.next("u", NOW + 30))
 
@@ -144,7 +146,7 @@ def test_calls_begin_again_at_the_pace_that_was_known() -> None:
     for _ in range(5):
         call(of, FAILED, NOW + 20)
     for n in range(1000):
-        of.stand(f"{n}", "u", None)
+        of.stand(f"{n}", Claim("u", None))
     now = NOW + 60
     call(of, OK, now, waiter=of.next("u", now) or "")
     times = [now]
@@ -158,21 +160,21 @@ def test_calls_begin_again_at_the_pace_that_was_known() -> None:
 def test_who_comes_later_does_not_overtake() -> None:
     """The next one may begin; somebody who asks at that moment is not it."""
     of = opened()
-    of.stand("first", "u", None)
-    assert Stop(BREAKER, None) == of.ask("other", "u", None, NOW + 30)
+    of.stand("first", Claim("u", None))
+    assert Stop(BREAKER, None) == of.ask("other", Claim("u", None), NOW + 30)
     assert "first" == of.next("u", NOW + 30)
-    assert of.ask("other", "u", None, NOW + 30) is None  # first may do without
-    assert of.ask("first", "u", None, NOW + 30) is None
+    assert of.ask("other", Claim("u", None), NOW + 30) is None  # first may do without
+    assert of.ask("first", Claim("u", None), NOW + 30) is None
 
 
 def test_a_hint_of_a_credential_holds_all_calls_with_it() -> None:
     """And no others: another credential, none, another upstream."""
     of = gate(credentials=("a", "b"))
     assert not call(of, limited(60), credential="a")
-    assert Stop(RETRY_AFTER, NOW + 60) == of.ask("x", "u", "a", NOW)
-    assert of.ask("x", "u", "b", NOW) is None
-    assert of.ask("x", "u", None, NOW) is None
-    assert of.ask("x", "u", "a", NOW + 60) is None
+    assert Stop(RETRY_AFTER, NOW + 60) == of.ask("x", Claim("u", "a"), NOW)
+    assert of.ask("x", Claim("u", "b"), NOW) is None
+    assert of.ask("x", Claim("u", None), NOW) is None
+    assert of.ask("x", Claim("u", "a"), NOW + 60) is None
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_what_is_not_of_a_credential_holds_nobody(finding: Finding, credential: 
     """No credential, no hint, a quota that no waiting brings back, one that says not to come again, the switch, a 503."""
     of = gate(**upstream)
     call(of, finding, credential=credential)
-    assert of.ask("x", "u", credential, NOW) is None
+    assert of.ask("x", Claim("u", credential), NOW) is None
 
 
 def test_the_answer_of_a_429_as_it_is_read_holds_its_credential() -> None:
@@ -201,16 +203,16 @@ def test_the_answer_of_a_429_as_it_is_read_holds_its_credential() -> None:
     ):
         of = gate()
         call(of, find(result, WALL), credential="a")
-        assert Stop(RETRY_AFTER, NOW + 7) == of.ask("x", "u", "a", NOW)
+        assert Stop(RETRY_AFTER, NOW + 7) == of.ask("x", Claim("u", "a"), NOW)
 
 
 def test_the_latest_answer_counts() -> None:
     """A longer time, then a shorter one; and none of them beyond what a request may wait."""
     of = gate()
-    passes: list[Pass] = [one for n in range(3) if (one := of.enter(f"{n}", "u", "a", NOW)) is not None]
+    passes: list[Pass] = [one for n in range(3) if (one := of.enter(f"{n}", Claim("u", "a"), NOW)) is not None]
     for n, (told_s, until) in enumerate(((60, 60), (10, 11), (10_000, 602))):
         of.end(passes[n], limited(told_s), NOW + n)
-        assert Stop(RETRY_AFTER, NOW + until) == of.ask("x", "u", "a", NOW + n)
+        assert Stop(RETRY_AFTER, NOW + until) == of.ask("x", Claim("u", "a"), NOW + n)
 
 
 def test_after_a_hint_there_is_no_stampede() -> None:
@@ -220,7 +222,7 @@ def test_after_a_hint_there_is_no_stampede() -> None:
         call(of, OK, NOW + n / 10, credential="a")
     call(of, limited(30), NOW + 20, credential="a")
     for n in range(40):
-        of.stand(f"{n}", "u", "a")
+        of.stand(f"{n}", Claim("u", "a"))
     now, times = NOW + 20, list[float]()
     while (due := of.due_at("u", now)) is not None:
         now = max(now, due)
@@ -235,8 +237,8 @@ def test_the_credentials_of_an_upstream_take_turns() -> None:
     """When its breaker closes: the longer line is not served first."""
     of = opened()
     for n in range(3):
-        of.stand(f"a{n}", "u", "a")
-    of.stand("b0", "u", "b")
+        of.stand(f"a{n}", Claim("u", "a"))
+    of.stand("b0", Claim("u", "b"))
     now, order = NOW + 30, list[str]()
     while (due := of.due_at("u", now)) is not None:
         now = max(now, due)
@@ -250,7 +252,7 @@ def test_who_leaves_is_not_called() -> None:
     """A lane that ended, was held or went away."""
     of = opened()
     for waiter in "abc":
-        of.stand(waiter, "u", None)
+        of.stand(waiter, Claim("u", None))
     of.leave("a")
     of.leave("nobody")
     assert "b" == of.next("u", NOW + 30)
@@ -288,11 +290,11 @@ class Crowd(RuleBasedStateMachine):
 
     def _try(self, who: tuple[int, str]) -> None:
         name, credential = str(who[0]), who[1]
-        if self.gate.ask(name, "u", credential, self.now) is not None:
-            self.gate.stand(name, "u", credential)
+        if self.gate.ask(name, Claim("u", credential), self.now) is not None:
+            self.gate.stand(name, Claim("u", credential))
             self.standing.append(who)
             return
-        taken = self.gate.enter(name, "u", credential, self.now)
+        taken = self.gate.enter(name, Claim("u", credential), self.now)
         assert taken is not None
         self.flying.append((*who, taken))
         self.begun_while_open += self.opened_at is not None
@@ -379,7 +381,7 @@ def test_no_step_is_dearer_where_many_wait() -> None:
             return super().__hash__()
 
     for n in range(10_000):
-        of.stand(Lane(n), "u", None)
+        of.stand(Lane(n), Claim("u", None))
     touched.clear()
     now = NOW + 30
     waiter = of.next("u", now)

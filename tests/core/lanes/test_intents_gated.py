@@ -8,10 +8,12 @@ from dispatcher.core.internal.tried import Note
 from dispatcher.core.lanes.ending import Skipped
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.steps import Gated, Intend, Settle, Start, Tell
+from dispatcher.core.messages.claim import Claim
 from tests.core.keyed import Hold, start
 from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings, value
 
-GATED = Gated("openai", None)
+CLAIM = Claim("openai", None)
+GATED = Gated(CLAIM)
 OPEN_S = 30
 
 
@@ -37,7 +39,7 @@ def intend(lane: Lane, later_s: float) -> Note:
 def stand(gate: Gate[Lane], lane: Lane, later_s: float) -> None:
     """It may not begin, and stands in line."""
     assert GATED == noted(lane, now(later_s))
-    gate.stand(lane, "openai", None)
+    gate.stand(lane, CLAIM)
 
 
 def fail(lane: Lane, later_s: float) -> None:

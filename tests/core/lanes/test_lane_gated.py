@@ -11,12 +11,14 @@ from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.passage import GATED_PARKED_S
 from dispatcher.core.lanes.steps import Gated, Start, Wait
 from dispatcher.core.messages.call import Ambiguous
+from dispatcher.core.messages.claim import Claim
 from dispatcher.core.messages.status import Reason, Status
 from tests.core.aside import Aside
 from tests.core.keyed import KEY, Hold, fetch, finish, park, settle, start
 from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, noted, now, record, settings, value
 
-GATED = Gated("openai", None)
+CLAIM = Claim("openai", None)
+GATED = Gated(CLAIM)
 
 
 def lanes(count: int = 2, failures: int = 2, **upstream: object) -> tuple[Gate[Lane], list[Lane]]:
@@ -40,7 +42,7 @@ def fail(lane: Lane, later_s: float = 0) -> Retry:
 def stand(gate: Gate[Lane], lane: Lane, later_s: float = 0) -> None:
     """It may not begin, and stands in line."""
     assert GATED == noted(lane, now(later_s))
-    gate.stand(lane, "openai", None)
+    gate.stand(lane, CLAIM)
 
 
 def test_a_lane_waits_while_the_breaker_is_open_and_says_so() -> None:

@@ -1,0 +1,126 @@
+"""A line before the gate: those who wait for calls to one upstream, with the same credential and under the same limits.
+
+Whose turn it is may lack one of its limits, while others would take what it needs of the next one, again and again: a call of many tokens
+beside those of few, or one under two limits that are never free at the same time. So it lays hands (`claims`) on the limit that keeps it
+longest, and then on the next one, and those who come behind it leave these alone. It lets go of the others where the one that keeps it
+will do so for longer than a window: they are not idle for an hour since a model's limit of the day is used up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from dispatcher.core.callees.limit import Limit
+from dispatcher.core.callees.pace import Pace
+from dispatcher.core.callees.way import Way
+
+_W = TypeVar("_W", bound=Hashable)
+# Why a call may not begin.
+BREAKER, RETRY_AFTER, LIMIT = "breaker", "retry_after", "limit"
+# How many of the last turns say how soon the next ones come; and the longest time between two that counts.
+TURNS, TURN_MAX_S = 8, 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A call may not begin. `until`, monotonic seconds: when that ends, None where it is not known."""
+
+    why: str
+    until: float | None
+
+
+class Line(Generic[_W]):
+    """Owned by the gate. Times are monotonic seconds."""
+
+    __slots__ = ("_came", "_last", "_turn_s", "_waiting", "claims", "limits", "pace", "way")
+
+    def __init__(self, way: Way, pace: Pace, limits: tuple[Limit, ...]) -> None:
+        self.way = way
+        self.pace = pace
+        self.limits = limits
+        self.claims: set[Limit] = set()
+        self._waiting: OrderedDict[_W, tuple[int, int]] = OrderedDict()  # the number of each, and its tokens
+        self._came = 0
+        self._last: float | None = None  # when the last turn was
+        self._turn_s = 0.0  # from one to the next
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def first(self) -> _W:
+        """Who is next."""
+        return next(iter(self._waiting))
+
+    def join(self, waiter: _W, tokens: int) -> None:
+        """Stand at the end."""
+        self._came += 1
+        self._waiting[waiter] = self._came, tokens
+
+    def leave(self, waiter: _W) -> None:
+        """Stand here no more."""
+        del self._waiting[waiter]
+        self.claims.clear()
+
+    def turn(self, now: float) -> None:
+        """A call of this line begins."""
+        if self._last is not None and self._waiting:
+            self._turn_s += (min(now - self._last, TURN_MAX_S) - self._turn_s) / TURNS
+        self._last = now
+
+    def stop(self, tokens: int, now: float) -> Stop | None:
+        """What keeps a call of so many tokens, whoever came before it."""
+        if (at := self.pace.free_at(now)) > now:
+            return Stop(RETRY_AFTER, at)
+        if (free_at := self.way.free_at(now)) is None or free_at > now:
+            return Stop(BREAKER, free_at)
+        for limit in self.limits:
+            if (free_at := limit.free_at(tokens, now)) is None or free_at > now:
+                return Stop(LIMIT, free_at)
+        return None
+
+    def stands(self, waiter: _W, now: float) -> Stop:
+        """What keeps somebody who stands here: a limit until it is about its turn, as turns come of late."""
+        number, tokens = self._waiting[waiter]
+        stop = self.stop(tokens, now) or Stop(self.keeps(now), None)
+        if stop.why != LIMIT or any(limit.is_closed for limit in self.limits):
+            return stop
+        before = number - next(iter(self._waiting.values()))[0]
+        return Stop(LIMIT, max(stop.until or now, now + before * self._turn_s))
+
+    def keeps(self, now: float) -> str:
+        """What those wait for whom nothing stops at this moment, but others who came before them."""
+        if self.way.is_felt(now):
+            return BREAKER
+        return LIMIT if self.limits else RETRY_AFTER
+
+    def due(self, now: float) -> float | None:
+        """When its first may begin, as far as can be told now: `now` where it may; None where somebody else's end has to tell."""
+        at = self.way.free_at(now)
+        at = None if at is None else max(at, self.pace.free_at(now))
+        if at is None or at > now:
+            self.claims.clear()
+            return at
+        return self._due_by_limits(now)
+
+    def _due_by_limits(self, now: float) -> float | None:
+        tokens = next(iter(self._waiting.values()))[1]
+        due: float | None = now
+        longest: Limit | None = None
+        for limit in self.limits:
+            at = limit.free_at(tokens, now)
+            if at is None:
+                due, longest = None, limit
+                break
+            if due is not None and at > due:
+                due, longest = at, limit
+        if longest is None:
+            return now
+        patience_s = max(limit.of.window_s or 0.0 for limit in self.limits)
+        if longest.is_closed or (due is not None and due - now > patience_s):
+            self.claims.clear()
+        self.claims.add(longest)
+        return due

@@ -1,0 +1,131 @@
+"""A lane before a limit: it waits and says so, has a place when its turn comes, and hands it back however its call ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.core.callees.gate import Gate
+from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.steps import Gated, Ready, Start, Tell
+from dispatcher.core.messages.call import Ambiguous, CallResult, NotSent
+from dispatcher.core.messages.claim import Claim
+from dispatcher.core.messages.usage import Tokens, Usage
+from tests.core.keyed import Hold, settle, start
+from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings, value
+
+CLAIM = Claim("openai", None)
+USED = Usage(Tokens(5, 15))
+
+
+def lanes(count: int, content: bytes = b'{"upstream":"openai"}', **limit: Any) -> tuple[Gate[Lane], list[Lane]]:
+    """Lanes of as many keys with two requests each, before one gate with this limit of their upstream."""
+    limits = {"l": {"upstream": "openai", "margin_s": 0, **limit}}
+    of = decoder(settings(worker={"ordering": "key"}, limits=limits))
+    gate: Gate[Lane] = Gate(of.settings.upstreams, limits=of.settings.limits)
+    made = [Lane(OWNER, of, b"k%d" % n, Hold().of, gate=gate) for n in range(count)]
+    for n, lane in enumerate(made):
+        for offset in (n, n + 100):
+            lane.add(record(content, offset, key=lane.key), MONO)
+    return gate, made
+
+
+def gated(lane: Lane, later_s: float = 0) -> Gated:
+    """It may not begin."""
+    step = noted(lane, now(later_s))
+    assert isinstance(step, Gated), step
+    return step
+
+
+def test_a_lane_waits_for_its_turn_and_how_long_is_told() -> None:
+    """One at once: the second begins when the first has ended, and says that it waited for three seconds."""
+    gate, (first, second) = lanes(2, concurrency=1)
+    step = noted(first, now())
+    assert isinstance(step, Start)
+    assert 0 == step.limited_s
+    assert CLAIM == gated(second, 1).claim
+    gate.stand(second, CLAIM)
+    assert ("limit", MONO + 2) == second.why(now(2))
+    assert not second.is_waiting_long(now(2), 1.0)
+    first.answered(answer(), now(4), 0.5)
+    assert second is gate.next("openai", MONO + 4)
+    step = noted(second, now(4))
+    assert isinstance(step, Start)
+    assert 3 == step.limited_s
+
+
+def test_a_call_under_no_limit_waited_for_none() -> None:
+    """It is not counted at all."""
+    _, (lane,) = lanes(1, content=b'{"upstream":"bare"}', concurrency=1)
+    step = noted(lane, now())
+    assert isinstance(step, Start)
+    assert step.limited_s is None
+
+
+def test_a_retry_waits_for_the_limit_as_well() -> None:
+    """Each call counts."""
+    _, (lane,) = lanes(1, requests=1, window_s=10)
+    start(lane)
+    lane.passage.begin(MONO)
+    lane.answered(answer(500), now(), 0.5)
+    assert CLAIM == gated(lane, 5).claim
+    assert 0 == start(lane, 10)
+
+
+@pytest.mark.parametrize(
+    ("result", "used", "left"),
+    [
+        (answer(), USED, 80),
+        (answer(), None, 40),
+        (answer(429), None, 100),
+        (NotSent("connect", "refused"), None, 100),
+        (Ambiguous("reset", "broke"), None, 40),
+    ],
+)
+def test_tokens_are_put_right_by_how_it_ends(result: CallResult, used: Usage | None, left: int) -> None:
+    """60 are expected; what is left of 100 then."""
+    body = {"model": "m", "max_tokens": 50, "text": "x"}
+    gate, (lane,) = lanes(1, value(body=body), tokens=100, window_s=60)
+    start(lane)
+    lane.passage.begin(MONO)
+    lane.answered(result, now(1), 0.5, used)
+    assert gate.ask(lane, Claim("openai", None, "", left), MONO + 2) is None
+    assert left == 100 or gate.ask(lane, Claim("openai", None, "", left + 1), MONO + 2) is not None
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_what_is_handed_back_by_a_lane_that_ends(is_closed: bool) -> None:  # noqa: FBT001 - both ways
+    """Closed with its call in flight, or cut off with its assignment: the next one begins when that has ended."""
+    gate, (first, second) = lanes(2, concurrency=1)
+    start(first)
+    gated(second)
+    gate.stand(second, CLAIM)
+    if is_closed:
+        first.close()
+        first.answered(answer(), now(1), 0.5)
+        settle(first, 1)
+    else:
+        assert "openai" == first.abandoned(MONO + 1)
+    assert second is gate.next("openai", MONO + 1)
+
+
+def test_an_intent_has_its_place_until_nothing_comes_of_it() -> None:
+    """Its lane is closed before the intent stands: place and request are given back, since nothing was sent."""
+    gate, (first, second) = lanes(2, value(repeat="never"), requests=1, window_s=1000)
+    first.next(now())
+    assert first.is_intending
+    gated(second)
+    gate.stand(second, CLAIM)
+    assert gate.next("openai", MONO + 1) is None
+    first.close()
+    assert isinstance(first.next(now(1)), Tell)
+    assert second is gate.next("openai", MONO + 1)
+
+
+def test_who_has_no_slot_has_no_place() -> None:
+    """It may begin, and is told to wait for a slot: another one takes the place meanwhile, and then it waits for that."""
+    _, (first, second) = lanes(2, concurrency=1)
+    assert isinstance(noted(first, now(), may_call=False), Ready)
+    assert 1 == start(second)
+    assert CLAIM == gated(first).claim
