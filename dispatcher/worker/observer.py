@@ -96,6 +96,7 @@ class WorkerObserver:
             http_status=result.status if isinstance(result, Answered) else None,
             duration_ms=round(seconds * 1000),
             error_type=None if isinstance(verdict, Settled) else kind_of(result),
+            **({"why": verdict.why} if isinstance(verdict, Retry) else {}),
         )
 
     @guarded

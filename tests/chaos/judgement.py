@@ -92,6 +92,12 @@ class _Evidence:
             for event in worker.events("call_ended")
             if event["outcome"] in {"retry", "dead"}
         }
+        self.spared: set[Failed] = {
+            (name, event["partition"], event["offset"], event["attempt"])
+            for name, worker in group.crew.workers.items()
+            for event in worker.events("call_ended")
+            if event.get("why") == "breaker"
+        }
         self.wall = time.time() - time.monotonic()
         self.calls = self._calls(group)
 
@@ -113,7 +119,7 @@ class _Evidence:
 
     def misreported(self) -> Iterator[Finding]:
         """Give replies and letters that say something else than what the calls came to."""
-        books = Books(self.requests, self.calls, self.failed, PATIENCE["attempts_max"])
+        books = Books(self.requests, self.calls, self.failed.keys() - self.spared, PATIENCE["attempts_max"])
         return books.findings([record for record, _ in self.replies], self.letters)
 
     def served(self) -> Iterable[Served]:
@@ -136,8 +142,9 @@ class _Evidence:
             end = None if "end_s" not in seen else self.wall + seen["end_s"]
             ended = (end, seen.get("outcome", ""), seen.get("status"))
             start, worker = self.wall + seen["t_s"], owners[partition, epoch]
-            is_given_up = self.failed.get((worker, partition, offset, seen["attempt"]), False)
-            calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, is_given_up))
+            named = worker, partition, offset, seen["attempt"]
+            failed = self.failed.get(named, False), named in self.spared
+            calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, *failed))
         return calls
 
 

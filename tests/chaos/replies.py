@@ -34,7 +34,8 @@ def place_of_letter(letter: Record) -> Place:
 class Books:
     """Compares what a group said with what its callee saw.
 
-    `failed`: which calls their workers say have failed; not all of them have reached the callee. `attempts_max`: that many make one dead.
+    `failed`: which calls their workers say have failed and cost an attempt; not all of them have reached the callee. `attempts_max`: that
+    many make one dead.
     """
 
     def __init__(self, requests: Mapping[Place, Record], calls: Collection[Call], failed: Collection[Failed], attempts_max: int) -> None:
@@ -89,7 +90,8 @@ class Books:
 
     def _wrongly_dead(self, where: Place) -> Iterator[str]:
         """Given up after as many failures as the policy has; what was answered in vain, since its worker stood still, is one."""
-        seen = sum(not call.is_hinted and (not call.is_final or _named(call) in self._failed) for call in self._calls[where])
+        spending = [call for call in self._calls[where] if not (call.is_hinted or call.is_spared)]
+        seen = sum(not call.is_final or _named(call) in self._failed for call in spending)
         if (failed := seen + self._unsent[where]) < self._attempts_max:
             yield f"is dead after {failed} calls that failed, of {self._attempts_max}"
 

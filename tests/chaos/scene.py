@@ -58,7 +58,8 @@ class Trouble:
 class Call:
     """One call, as the callee saw it: `end` and `outcome` are missing while it has not ended.
 
-    `is_given_up`: its worker says that it was not answered in time, and is to be tried again. `is_final`: its answer ends the request.
+    `is_given_up`: its worker says that it was not answered in time, and is to be tried again; `is_spared`: and that it was of an outage
+    that the circuit breaker knows of, so that it costs no attempt. `is_final`: its answer ends the request.
     """
 
     request_id: str
@@ -73,6 +74,7 @@ class Call:
     outcome: str = ""
     status: int | None = None
     is_given_up: bool = False
+    is_spared: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -147,7 +149,7 @@ def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: i
     for of_one in _grouped(calls).values():
         spent: Counter[int] = Counter()  # attempts by epoch
         for before, call in pairwise(of_one):
-            spent[before.epoch] += not before.is_hinted
+            spent[before.epoch] += not (before.is_hinted or before.is_spared)
             cause = _why(before, call, scene)
             # Who calls late, or who did not get to publish: the worker of the lower epoch.
             older = min(before, call, key=lambda one: one.epoch)

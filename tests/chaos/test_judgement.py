@@ -112,6 +112,10 @@ def _dead_after_one(paper: Paper) -> None:
     paper.workers["two"].told = [line for line in paper.workers["two"].told if line["event"] != "call_ended"]
 
 
+def _dead_though_one_was_spared(paper: Paper) -> None:
+    next(line for line in paper.workers["two"].told if line["event"] == "call_ended")["why"] = "breaker"
+
+
 def _answered(of: tuple[int, int], status: str, http: int, **changed: str) -> Plant:
     def plant(paper: Paper) -> None:
         at = next(n for n, reply in enumerate(paper.replies) if reply.headers and _is_of(reply.headers, of))
@@ -156,6 +160,7 @@ def _with_body_of_another(paper: Paper) -> None:
         pytest.param(_answered(A, "ok", 200, ce_causationid="r-1"), {"replies"}, id="reply_of_another_id"),
         pytest.param(_with_body_of_another, {"replies"}, id="answer_of_another"),
         pytest.param(_dead_after_one, {"replies"}, id="dead_after_one"),
+        pytest.param(_dead_though_one_was_spared, {"replies"}, id="dead_though_one_was_spared"),
         pytest.param(_letter_of_another, {"replies"}, id="letter_of_another"),
         pytest.param(_letter_without_reply, {"replies"}, id="letter_without_reply"),
     ],

@@ -83,6 +83,8 @@ def test_attempts_beyond_the_policy_have_no_reason() -> None:
     """`attempts_max` of them in one epoch; refusals with a hint cost none, and the next owner begins anew."""
     tries = [replace(FAILED, start=100.0 + n, end=100.5 + n, attempt=n + 1) for n in range(4)]
     assert ["upstream retry", "upstream retry", "unexplained"] == _cause(*tries)
+    spared = replace(tries[1], is_spared=True)
+    assert ["upstream retry"] * 3 == _cause(tries[0], spared, *tries[2:])
     hinted = [replace(one, status=503) for one in tries]
     assert ["upstream retry"] * 3 == _cause(*hinted)
     assert ["upstream retry"] * 3 == _cause(*tries[:2], *(replace(one, epoch=2, worker="b") for one in tries[2:]))
