@@ -81,8 +81,10 @@ def test_a_failure_is_heard_while_partitions_come_and_go() -> None:
     break_for_good(made[0], FENCED)
     message = eventually(lambda: made[0].poll(0.1))
     assert message is not None
+    error = message.error()
+    assert error is not None
     with pytest.raises(BrokerError):
-        source._sorted([message])
+        source._sorted([(message, error)])
 
 
 def test_a_seat_that_a_dead_one_holds_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from dispatcher.adapters.kafka.source import Source
+from dispatcher.adapters.kafka.source import PORTION_MAX, Source
+from dispatcher.settings import MIB
 
 TOPIC, PARTITION, OTHER = "requests", 0, 1
 WITHIN_S = 10.0
@@ -69,6 +70,57 @@ def test_a_partition_that_is_paused_and_resumed_is_read_on_where_it_stood(consum
         assert [] == source.poll(0.05).records
         source.resume(PARTITION)
     assert list(range(2, 10)) == read
+
+
+class Portions:
+    """A client that has fetched this many records of one size ahead, and notes how many are taken of it at a time."""
+
+    def __init__(self, count: int, value: bytes) -> None:
+        self.left, self.value, self.asked = count, value, list[int]()
+
+    def poll(self, _: float) -> object:
+        """As the client: the first one."""
+        return next(iter(self._messages(1)), None)
+
+    def consume(self, most: int, _: float) -> list[object]:
+        """As the client: what is there."""
+        self.asked.append(most)
+        return self._messages(most)
+
+    def _messages(self, most: int) -> list[object]:
+        count = min(most, self.left)
+        self.left -= count
+        return [Fetched(self.value) for _ in range(count)]
+
+
+class Fetched:
+    """A message as the client gives it."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def __getattr__(self, name: str) -> Any:
+        told = {"value": self._value, "timestamp": (0, 0), "topic": TOPIC, "partition": PARTITION, "offset": 0}
+        return lambda: told.get(name)
+
+
+def test_no_more_bytes_are_taken_at_once_than_there_is_room_for() -> None:
+    """A compressed batch unfolds to hundreds of large records: few are taken at first, and again; small ones come by hundreds."""
+    client = Portions(2000, b"x" * MIB)
+    source = Source(client, TOPIC, incremental=True)  # type: ignore[arg-type]
+    sizes = [[len(record.value or b"") for record in source.poll(0).records] for _ in range(3)]
+    assert [3, 3, 3] == [len(of) for of in sizes]
+    client.value = b"small"
+    assert [500] == [len(source.poll(0).records) for _ in range(2)][1:]
+    client.value = b"x" * MIB
+    assert PORTION_MAX + 1 >= len(source.poll(0).records)
+    assert 3 == len(source.poll(0).records)
+
+
+def test_a_poll_says_whether_it_has_taken_all() -> None:
+    """A pause throws away what it has left."""
+    source = Source(Portions(501, b"small"), TOPIC, incremental=True)  # type: ignore[arg-type]
+    assert [(500, False), (1, True), (0, True)] == [(len(batch.records), batch.is_all) for batch in (source.poll(0) for _ in range(3))]
 
 
 class Reluctant:

@@ -139,9 +139,9 @@ def test_records_of_an_assignment_that_ended_in_their_batch_are_read_again(proto
     stale: Counter[str] = Counter()
     sort = Source._sorted
 
-    def counting(self: Source, messages: Any, *, is_all: bool) -> Batch:
-        listed = list(messages)
-        stale.update("came back" if m.partition() in self._starts else "went" for m in listed if m.partition() in self._touched)
+    def counting(self: Source, taken: Any, *, is_all: bool) -> Batch:
+        listed = list(taken)
+        stale.update("came back" if m.partition() in self._starts else "went" for m, _ in listed if m.partition() in self._touched)
         return sort(self, listed, is_all=is_all)
 
     monkeypatch.setattr(Consumer, "consume", Slowly())

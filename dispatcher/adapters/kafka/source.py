@@ -21,9 +21,14 @@ from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.seat import AGAIN_S, Seat
 from dispatcher.core.messages.record import Record
 from dispatcher.errors import BrokerError
+from dispatcher.settings import MIB
 
-# Records taken per poll: enough to amortise the hand-over, few enough that a rebalance is answered soon.
-BATCH_MAX = 500
+# Records taken per poll: enough to amortise the hand-over, few enough that a rebalance is answered soon. Records are taken by so many at a
+# time, and no more once they are so many bytes: what the client has fetched ahead is as large as its compressed batches unfold.
+BATCH_MAX, PORTION_MAX = 500, 125
+BATCH_MAX_BYTES = 4 * MIB
+# What a record is taken for as long as none was seen.
+_SIZE_FIRST_BYTES = 64 * 1024
 _STOP_CODES = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -69,6 +74,10 @@ class Batch:
     is_all: bool = True
 
 
+# A message, and the record or the error in it.
+_Taken = tuple[Message, Record | KafkaError]
+
+
 class Unsettled(Exception):
     """The broker cannot say yet: a transaction of a former owner is still open, or the coordinator is away."""
 
@@ -95,6 +104,7 @@ class Source:
         self._unsought: dict[int, int] = {}  # where reading has to go on, and could not be told to the client yet
         self._next: dict[int, int] = {}  # the offset that will be read next
         self._paused: set[int] = set()
+        self._size_bytes = _SIZE_FIRST_BYTES  # of a record, as the last ones were on average
 
     def subscribe(self, duties: Duties) -> None:
         """Join the group."""
@@ -138,8 +148,23 @@ class Source:
         if first is None:
             return Batch()
         self._touched.clear()
-        rest = self._consumer.consume(BATCH_MAX - 1, 0)
-        return self._sorted([first, *rest], is_all=len(rest) < BATCH_MAX - 1)
+        taken, is_all = self._taken(first)
+        return self._sorted(taken, is_all=is_all)
+
+    def _taken(self, first: Message) -> tuple[list[_Taken], bool]:
+        """What is there already, up to the bounds of a poll, and whether that was all. A portion may turn out larger than was foreseen."""
+        taken, left = [_read(first)], BATCH_MAX_BYTES
+        left -= (size := _size_bytes(taken))
+        self._size_bytes = max(self._size_bytes, size)
+        while (most := min(PORTION_MAX, BATCH_MAX - len(taken), left // self._size_bytes)) > 0:
+            portion = [_read(message) for message in self._consumer.consume(most, 0)]
+            taken += portion
+            if portion:
+                left -= (size := _size_bytes(portion))
+                self._size_bytes = max(1, size // len(portion))
+            if len(portion) < most:
+                return taken, True
+        return taken, False
 
     def _sit_again(self, due: float, timeout_s: float) -> None:
         """Ask for the seat again, once it is time, with another client: the one that was refused is of no use any more."""
@@ -152,32 +177,30 @@ class Source:
         self._consumer, self._is_broken = self._seat.made(), False
         self._join()
 
-    def _sorted(self, messages: Iterable[Message], *, is_all: bool = True) -> Batch:
+    def _sorted(self, taken: Iterable[_Taken], *, is_all: bool = True) -> Batch:
         batch = Batch(is_all=is_all)
         stale: set[int] = set()
-        for message in messages:
-            error = message.error()
+        for message, found in taken:
             partition = message.partition()
-            if error is not None and is_fatal(error):
+            if not isinstance(found, Record) and is_fatal(found):
                 # Of no partition, though it names one (0): it is told once, and must not pass for a record of an assignment that is over.
-                self._fault(error)
+                self._fault(found)
                 continue
             if partition in self._unsought:
                 continue
             if partition in self._touched:
                 # One call can return records of an assignment that ended inside it: none of them may count.
                 stale.add(partition)
-            elif error is None:
-                record = record_of(message)
-                batch.records.append(record)
-                self._next[record.partition] = record.next_offset
-            elif error.code() == KafkaError._PARTITION_EOF and partition is not None:
+            elif isinstance(found, Record):
+                batch.records.append(found)
+                self._next[found.partition] = found.next_offset
+            elif found.code() == KafkaError._PARTITION_EOF and partition is not None:
                 batch.ends.append((partition, message.offset() or 0))
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
+            elif found.code() == KafkaError._AUTO_OFFSET_RESET and partition is not None:
                 # The client fetches nothing more of it until it is told where.
                 batch.refused.append((partition, message.offset() or 0))
             else:
-                self._fault(error)
+                self._fault(found)
         for partition in stale:
             start = self._starts.get(partition)
             if start is not None:
@@ -348,3 +371,12 @@ class Source:
         self._touched.update(part.partition for part in parts)
         self._duties.on_lost([part.partition for part in parts])
         self._told()
+
+
+def _read(message: Message) -> _Taken:
+    error = message.error()
+    return message, record_of(message) if error is None else error
+
+
+def _size_bytes(taken: Iterable[_Taken]) -> int:
+    return sum(found.size_bytes for _, found in taken if isinstance(found, Record))
