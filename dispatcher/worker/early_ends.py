@@ -51,9 +51,9 @@ class EarlyEnds:
 
     # --- not wanted any more --------------------------------------------------------------------------------------------------------
 
-    def commanded(self, partition: Partition, name: str) -> None:
-        """Somebody wants this request ended: do it, if it is of this partition and has been read."""
-        self._end_wanted(partition, [name])
+    def commanded(self, partition: Partition, names: Iterable[str]) -> None:
+        """Somebody wants these requests ended: do it, where they are of this partition and have been read."""
+        self._end_wanted(partition, names)
 
     def read_on(self, partition: Partition, known: int) -> None:
         """The log has been read on from `known`: end what somebody wants ended there, and what has expired."""
@@ -72,9 +72,13 @@ class EarlyEnds:
         self.watch(partition)
 
     def _end_wanted(self, partition: Partition, names: Iterable[str], *, also_former: bool = False) -> None:
-        """End those that are here; of a partition that is being given up the calls in hand are."""
+        """End those that are here; of a partition that is being given up the calls in hand are.
+
+        Lanes go on once all are: the end of one lets no other begin that is not wanted either.
+        """
         if not partition.is_restored:
             return
+        lanes: dict[Lane, None] = {}
         for name in names:
             offset = self._decoder.offset_in(name, partition.owner.partition)
             command = self._desired.end_of(name)
@@ -82,10 +86,12 @@ class EarlyEnds:
                 continue
             if (lane := _lane_with(partition, offset, command.key)) is not None:
                 self._end(partition, lane, offset, _early(command))
+                lanes[lane] = None
             elif not partition.closed and partition.progress.is_settled(offset):
                 # It has ended, one way or the other: nothing is left to be wanted.
                 ended = tombstone(request_target(name), self._decoder.settings.topics.control)
                 self._driver.publish(partition.end(ended, self._clock.now().mono))
+        self._go_on(partition, lanes)
 
     def without_command(self, outcome: Outcome, record: Record) -> Outcome:
         """The outcome, with the end of a command that wanted just this."""
@@ -118,12 +124,15 @@ class EarlyEnds:
         self._timers.pop(partition.owner, None)
         instant = self._clock.now()
         end = instant.mono + TURN_S
+        lanes: dict[Lane, None] = {}
         while instant.mono < end and (late := partition.deadlines.pop(instant.wall)) is not None:
             offset, key = late
             lane = partition.lane_of(key)
             if lane is not None and lane.holds(offset):
                 self._end(partition, lane, offset, Expired())
+                lanes[lane] = None
             instant = self._clock.now()
+        self._go_on(partition, lanes)
         self.watch(partition)
 
     def _end(self, partition: Partition, lane: Lane, offset: int, early: Early) -> None:
@@ -131,13 +140,16 @@ class EarlyEnds:
         match lane.end(offset, early, instant):
             case Outcome() as outcome:
                 self._driver.settle(partition, outcome, instant.mono)
-                self._driver.advance(partition, lane)
             case Fetch(entries):
                 self._restorer.put(FetchParked(partition.owner, entries))
             case CutOff():
                 self._driver.cancel(partition, lane)
             case None:
                 pass
+
+    def _go_on(self, partition: Partition, lanes: Iterable[Lane]) -> None:
+        for lane in lanes:
+            self._driver.advance(partition, lane)
 
 
 def _early(command: Command) -> Early:

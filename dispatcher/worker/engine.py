@@ -196,24 +196,18 @@ class Engine:
     # --- from the restorer ----------------------------------------------------------------------------------------------------------
 
     def commanded(self, records: Iterable[Record]) -> None:
-        """Records of the control topic, in order."""
-        for record in records:
-            changed = self.desired.apply(record)
-            target = None if changed is None else parse_target(changed)
-            if target is None:
-                continue
-            for partition in list(self.partitions.values()):
-                match target.kind:
-                    case Kind.KEY if (lane := partition.lane_of(target.name.encode())) is not None:
+        """Records of the control topic, in order. All that they want is known before any lane goes on."""
+        changed = [name for record in records if (name := self.desired.apply(record)) is not None]
+        targets = [target for name in changed if (target := parse_target(name)) is not None]
+        for partition in list(self.partitions.values()) if targets else ():
+            self._early.commanded(partition, [target.name for target in targets if target.kind is Kind.REQUEST])
+            for target in targets:
+                if target.kind is Kind.KEY and (lane := partition.lane_of(target.name.encode())) is not None:
+                    self.advance(partition, lane)
+                elif target.kind is Kind.PARTITION and target.name == str(partition.owner.partition):
+                    for lane in list(partition.lanes.values()):
                         self.advance(partition, lane)
-                    case Kind.PARTITION if target.name == str(partition.owner.partition):
-                        for lane in list(partition.lanes.values()):
-                            self.advance(partition, lane)
-                    case Kind.REQUEST:
-                        self._early.commanded(partition, target.name)
-                    case _:
-                        pass
-                self._tending.tend(partition)
+            self._tending.tend(partition)
 
     def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None, tried: Sequence[Tried] = ()) -> None:
         """What is parked of a partition, what has ended (None: nothing is remembered of that), what is noted of tries; calls may start."""

@@ -165,9 +165,13 @@ class Stage:
 
     def want(self, target: str, state: str, name: str = "a", key: str = "") -> None:
         """Somebody writes a command."""
+        self.engine.commanded([self.command(target, state, name, key)])
+
+    def command(self, target: str, state: str, name: str = "a", key: str = "") -> Record:
+        """A command as it is read."""
         written = message(Command(f"{name}-{self._control}", target, state, "", "ann", "no need", key=key), CONTROL)
-        self.engine.commanded([Record(CONTROL, 0, self._control, written.key, written.value, written.headers)])
         self._control += 1
+        return Record(CONTROL, 0, self._control - 1, written.key, written.value, written.headers)
 
     def skip(self, offset: int, partition: int = 0) -> None:
         """Somebody skips a request."""

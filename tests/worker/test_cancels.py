@@ -116,7 +116,7 @@ async def test_an_adapter_that_answers_all_the_same_is_believed() -> None:
     stage, _ = await staged()
     made: list[int] = []
 
-    async def stubborn(_: object) -> object:
+    async def stubborn(*_: object) -> object:
         made.append(len(made))
         with suppress(asyncio.CancelledError):
             if made == [0]:

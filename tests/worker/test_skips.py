@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.internal.control import PAUSED, SKIP, key_target, request_target
+from dispatcher.core.internal.control import PAUSED, RUNNING, SKIP, key_target, request_target
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.messages.envelope import position_id
@@ -42,6 +42,30 @@ async def test_a_skipped_request_is_answered_without_a_call() -> None:
     ended = [message.key for one in stage.published for message in one.extra if message.topic == CONTROL]
     assert [request_target(position_id(record(offset=n), TOPIC_ID)).encode() for n in (1, 2, 3, 9)] == ended
     assert 1 == stage.callee.started.count(2)
+
+
+async def test_what_is_not_wanted_is_not_called_behind_what_else_is_not() -> None:
+    """Of a lane several are to end, and it is known before its first call: the end of one lets none of the others begin."""
+    stage = Stage()
+    owner = stage.assign()
+    await stage.play(restore=False)
+    stage.deliver(owner, (0, b"a"), (1, b"a"), (2, b"a"))
+    for offset in (0, 1):
+        stage.skip(offset)
+    await stage.play()
+    assert ([(0, "cancelled"), (1, "cancelled")], [2]) == (stage.answered(), stage.callee.started)
+
+
+async def test_what_is_not_wanted_together_ends_together() -> None:
+    """Commands that are read at once: the first lets nothing begin that the second one ends."""
+    stage, owner = await staged()
+    stage.want(key_target(b"a"), PAUSED)
+    stage.deliver(owner, (0, b"a"), (1, b"a"), (2, b"a"))
+    await stage.play()
+    records = [stage.command(request_target(position_id(record(offset=n), TOPIC_ID)), SKIP) for n in (0, 1)]
+    stage.engine.commanded([stage.command(key_target(b"a"), RUNNING), *records])
+    await stage.play()
+    assert ([(0, "cancelled"), (1, "cancelled")], [2]) == (stage.answered(), stage.callee.started)
 
 
 async def test_a_skip_of_what_is_withheld_ends_when_that_is_published() -> None:
