@@ -117,4 +117,4 @@ def _why(partition: Partition, gaps: Mapping[int, Gap], desired: Desired, instan
         return "gap"
     if partition.is_held_back(instant.mono):
         return "unpublished"
-    return desired.why_held(None, number) or ("parked limit" if partition.is_at_parked_limit else "")
+    return desired.why_held(None, number) or partition.short_of or ("commit map" if partition.is_map_full else "")

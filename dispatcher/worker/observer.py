@@ -29,6 +29,11 @@ from dispatcher.worker.clock import Clock
 STANDS = 4  # of dispatcher_lane_state
 # Which clock of a call said that its time was over, by the kind of its end.
 _CLOCKS = {"connect_timeout": "connect", "first_byte_timeout": "first_byte", "idle_timeout": "idle", "timeout": "call"}
+# What is told of a partition that is held up by what waits in it, and what can be done, by what there is not enough of.
+_SHORT = {
+    "parked limit": ("parked_limit", "worker.parked_max_records"),
+    "memory": ("memory_short", "worker.lane_buffer_max_records, worker.lane_buffer_max_bytes and the parked topic's max.message.bytes"),
+}
 
 _P = ParamSpec("_P")
 
@@ -57,7 +62,7 @@ class WorkerObserver:
         self._clock = clock
         self._standing: frozenset[int] = frozenset()
         self._dropped: dict[Owner, int] = {}  # how many entries of an assignment's journal went before their time, as was told
-        self._at_limit: set[int] = set()  # partitions where no more can be parked, and there is no room otherwise
+        self._short: dict[int, str] = {}  # partitions that are held up, and what there is not enough of
         # Asked once: a line that nobody reads costs as much to put together as the call's verdict.
         self._is_verbose = logger().is_enabled_for(logging.DEBUG)
 
@@ -169,8 +174,8 @@ class WorkerObserver:
         self._metrics.map_ranges.labels(label).set(progress.ranges)
         self._remembered(partition)
         state = 3 if partition.closed else 1 if partition.calls else 2 if arrivals or partition.parked else 0
-        is_at_limit = self._is_at_limit(partition)
-        self._metrics.state.labels(label).set(STANDS if is_at_limit or partition.owner.partition in self._standing else state)
+        is_short = self._is_short(partition)
+        self._metrics.state.labels(label).set(STANDS if is_short or partition.owner.partition in self._standing else state)
 
     def _remembered(self, partition: Partition) -> None:
         """How much is remembered of a partition; that the window is shorter than it should be is told once for each assignment."""
@@ -184,17 +189,20 @@ class WorkerObserver:
             hint = "what is sent again after that is called again: raise worker.dedup_max_entries, or have more partitions"
             logger().warning("dedup_window_short", partition=owner.partition, entries=len(journal), hint=hint)
 
-    def _is_at_limit(self, partition: Partition) -> bool:
-        """Whether a partition stands since no more of it can be parked; told when that begins and when it ends."""
-        number, is_at_limit = partition.owner.partition, partition.is_at_parked_limit
-        if is_at_limit and number not in self._at_limit:
-            self._at_limit.add(number)
-            hint = "requests that wait long fill the memory: see `dispatcher lanes list`, and worker.parked_max_records"
-            logger().warning("parked_limit", partition=number, parked=partition.parked, hint=hint)
-        elif not is_at_limit and number in self._at_limit:
-            self._at_limit.remove(number)
-            logger().info("parked_limit_eased", partition=number, parked=partition.parked)
-        return is_at_limit
+    def _is_short(self, partition: Partition) -> bool:
+        """Whether a partition is held up by what waits long in it; told when that begins and when it ends."""
+        number, short_of = partition.owner.partition, partition.short_of
+        known = self._short.pop(number, "")
+        if short_of:
+            self._short[number] = short_of
+        if short_of != known:
+            if known:
+                logger().info(f"{_SHORT[known][0]}_eased", partition=number, parked=partition.parked)
+            if short_of:
+                event, remedy = _SHORT[short_of]
+                hint = f"requests that wait long fill the memory: see `dispatcher lanes list`, and {remedy}"
+                logger().warning(event, partition=number, parked=partition.parked, held=partition.held_records, hint=hint)
+        return bool(short_of)
 
     @guarded
     def stood(self, gaps: Mapping[int, Gap]) -> None:
@@ -256,7 +264,7 @@ class WorkerObserver:
         """A partition went."""
         self._metrics.rebalances.labels("gone").inc()
         self._metrics.forget(owner.partition)
-        self._at_limit.discard(owner.partition)
+        self._short.pop(owner.partition, None)
         self._dropped.pop(owner, None)
 
     @guarded

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.steps import Fetch, Idle, Settle, Start
 from dispatcher.core.messages.call import CallResult
 from dispatcher.core.messages.record import Record
@@ -14,7 +15,7 @@ from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, se
 
 KEY = b"doc:42"
 DECODER = decoder(settings(worker={"ordering": "key"}))
-SIZE_MAX = 1 << 20
+BOUNDS = Bounds(1 << 20)
 
 
 class Hold:
@@ -69,7 +70,7 @@ def fail(lane: Lane, later_s: float = 0, wait_s: int = 100) -> int:
 
 def park(lane: Lane, aside: Aside, keep: int = 0, later_s: float = 0) -> tuple[list[int], list[int]]:
     """Move what waits out of memory, and have it placed; the offsets that were written, and those that only left memory."""
-    outcomes, released = lane.park(keep, SIZE_MAX, now(later_s))
+    outcomes, released = lane.park(keep, BOUNDS, now(later_s))
     place(lane, aside, outcomes)
     return offsets(outcomes), [one.offset for one in released]
 
@@ -117,6 +118,6 @@ def offsets(outcomes: Iterable[Outcome]) -> list[int]:
     return [outcome.record.offset for outcome in outcomes if outcome.record is not None]
 
 
-def content(size_bytes: int) -> Record:
-    """A record, at offset 5, of at least so many bytes."""
-    return record(b'{"upstream":"openai"}' + b" " * size_bytes)
+def content(size_bytes: int, offset: int = 5) -> Record:
+    """A record of at least so many bytes."""
+    return record(b'{"upstream":"openai"}' + b" " * size_bytes, offset)

@@ -22,6 +22,7 @@ from dispatcher.core.internal.parked import KEY_HEADER, PARKED_HEADER, Parked, r
 from dispatcher.core.internal.tried import Tried, read_tried
 from dispatcher.core.lanes.ending import Endings
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.steps import Settle, Start
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import read_recorded
@@ -50,7 +51,7 @@ def live(*lanes: Lane) -> None:
     for lane, ends in zip(lanes, (True, False), strict=True):
         lane.why(now())
         call(lane, 0, 503)
-        for outcome in [] if ends else lane.park(0, 1 << 20, now())[0]:
+        for outcome in [] if ends else lane.park(0, Bounds(1 << 20), now())[0]:
             outcome.messages()
         lane.why(now(1e5))
         call(lane, 1e5, 200)

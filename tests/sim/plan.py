@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Literal
 
 from dispatcher.adapters.kafka.clients import GroupProtocol
+from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES
 from dispatcher.core.messages.partitioner import partition_for
 from dispatcher.settings import LimitSettings, Settings
 from tests.guarantees.call_times import FLOOR_S
@@ -82,6 +83,10 @@ class Order:
     seconds: float
 
 
+# A topic for parked requests that takes the short ones, and few of those that say more than where they go.
+SMALL_BYTES = OVERHEAD_MAX_BYTES + 210
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A whole world before it runs. `starts`: when each worker begins. `room`: fields of `Room` that are not as the settings say.
@@ -129,6 +134,8 @@ def draw(seed: int, **fixed: Any) -> Plan:
     large = 2000 if chance.random() < 0.2 else 1 << 30
     orders = tuple(_order(chance, partitions, span_s) for _ in range(chance.choice((0, 0, 0, 1, 2, 4))))
     room, hot = _room(chance) if by_key else (), chance.choice((0.0, 0.0, 0.6))
+    if by_key and (most := Random(-2 - seed).choice((0, 0, SMALL_BYTES, SMALL_BYTES + 40))):
+        room = (*room, ("parked_max_bytes", most))
     settings = _timed(settings, is_adaptive=chance.random() < 0.3)
     settings = with_breaker(settings, chance.choice((0, 2, 5)), chance.choice((0.5, 2.0, 8.0)))
     is_down = settings.upstreams["sample"].has_breaker and chance.random() < 0.5

@@ -21,6 +21,7 @@ from dispatcher.core.internal.parked import Entry
 from dispatcher.core.internal.tried import Tried
 from dispatcher.core.lanes.buffer import Flow
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.steps import Start
@@ -345,6 +346,15 @@ def _parked_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_settle", leave)
 
 
+def _what_cannot_be_parked_is_overtaken(patch: pytest.MonkeyPatch) -> None:
+    move_back = LaneQueue.move_back
+
+    def places_first(self: LaneQueue, back: list[Waiting | Entry]) -> None:
+        move_back(self, sorted(back, key=lambda one: isinstance(one, Waiting)))
+
+    patch.setattr(LaneQueue, "move_back", places_first)
+
+
 def _parked_to_nowhere(patch: pytest.MonkeyPatch) -> None:
     settle = Partition._settle
 
@@ -461,6 +471,7 @@ PLANTED = (
     Planted("map lost where the epoch rises", _map_lost_where_the_epoch_rises, "NothingAgain", BY_KEY),
     Planted("called before it is restored", _called_before_it_is_restored, "Order", BY_KEY),
     Planted("newer parked before older in the log", _newer_parked_before_older_in_the_log, "Order", BY_KEY, DEATHS),
+    Planted("what cannot be parked is overtaken", _what_cannot_be_parked_is_overtaken, "Order", BY_KEY),
     Planted("parked to nowhere", _parked_to_nowhere, "CommitAfterAcknowledgement", BY_KEY),
     Planted("parked for ever", _parked_for_ever, "NothingLeft", BY_KEY),
     Planted("tombstone beside its reply", _tombstone_beside_its_reply, "CommitAfterAcknowledgement", BY_KEY + TWICE),

@@ -10,6 +10,7 @@ import pytest
 from dispatcher.core.internal.control import CANCEL, HALTED, PAUSED, SKIP, key_target, partition_target, request_target
 from dispatcher.core.lanes.ending import CUT_OFF
 from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.worker.letters import Cut, Drained
 from tests.specimens import answer
 from tests.worker.engine_stage import CONTROL, Stage, target_of
@@ -85,7 +86,7 @@ async def test_what_is_parked_is_read_again_to_be_answered() -> None:
     await stage.play()
     partition = stage.engine.partitions[0]
     for lane in partition.lanes.values():
-        moved, _ = lane.park(0, 1 << 20, stage.engine._clock.now())
+        moved, _ = lane.park(0, Bounds(1 << 20), stage.engine._clock.now())
         stage.engine.publish(*(done for one in moved for done in partition.settle(one, 0.0)))
     await stage.play()
     assert [0, 1] == stage.parked()

@@ -63,7 +63,8 @@ class LaneReport:
 class PartitionReport:
     """One partition of this worker: `position` is committed, `held` counts records in memory, `lanes` the lanes that have any.
 
-    `why` it stands as a whole (paused, restoring, unpublished, parked limit, closing), empty where it does not.
+    `why` it stands as a whole (paused, restoring, unpublished, closing; or is held up, since the parked limit is reached,
+    the memory is full of what waits or the commit map is full), empty where it does not.
     """
 
     partition: _Number

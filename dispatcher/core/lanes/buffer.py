@@ -54,6 +54,11 @@ class Tap:
     def __init__(self) -> None:
         self._closed_at: Amount | None = None
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is fetched."""
+        return self._closed_at is not None
+
     def turn(self, limit: Amount, held: Amount) -> Flow | None:
         """What has to be done about it; None where it stays as it is."""
         if self._closed_at is None:

@@ -34,6 +34,12 @@ class Intake:
             return decoded
         return self._endings.refused(waiting.record, *decoded, instant, calls=waiting.tries.calls).billed(waiting.used)
 
+    def refused(self, waiting: Waiting, instant: Instant) -> Outcome:
+        """The end of a request that is known to be too large; it is not called, so that it need not wait for its turn."""
+        taken = self.take(waiting, instant)
+        assert isinstance(taken, Outcome)
+        return taken
+
     def end(self, waiting: Waiting, early: Early, instant: Instant) -> Outcome:
         """The end of a request before its turn; one that could not have been executed ends as it would have."""
         if (unknown := self._recalled(waiting, instant)) is not None:

@@ -13,7 +13,7 @@ What waits long can be parked: its records leave memory and log for the parked t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 
 from dispatcher.core.callees.finding import find as finding_of
@@ -31,7 +31,7 @@ from dispatcher.core.lanes.intake import Intake
 from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting, read_back
 from dispatcher.core.lanes.noting import Noting
 from dispatcher.core.lanes.outcome import Outcome, Owner
-from dispatcher.core.lanes.parking import Moved, Parking
+from dispatcher.core.lanes.parking import Bounds, Moved, Parking
 from dispatcher.core.lanes.passage import Passage
 from dispatcher.core.lanes.recalling import Recalling
 from dispatcher.core.lanes.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Intend, Settle, Start, Step, Tell, Wait
@@ -132,23 +132,23 @@ class Lane:
     @property
     def first(self) -> Record | None:
         """The record whose turn it is or will be next, of those in memory."""
-        if self._head is not None:
-            return self._head.request.record
-        return next((waiting.record for waiting in self._queue.waiting()), None)
+        return next(self.records(), None)
 
     @property
     def first_offset(self) -> int | None:
         """Where the request whose turn it is, or will be next, stands in the log; parked or not."""
-        if self._head is not None:
-            return self._head.request.record.offset
-        return self._queue.first_offset
+        return self._queue.first_offset if self._head is None else self._head.request.record.offset
 
     @property
     def oldest_arrival(self) -> float | None:
         """When the oldest record in memory that has not ended came, monotonic seconds."""
+        return next((waiting.arrived for waiting in self._queue.waiting()), None) if self._head is None else self._head.waiting.arrived
+
+    def records(self) -> Iterator[Record]:
+        """Those in memory that are to be executed, in order."""
         if self._head is not None:
-            return self._head.waiting.arrived
-        return next((waiting.arrived for waiting in self._queue.waiting()), None)
+            yield self._head.request.record
+        yield from (waiting.record for waiting in self._queue.waiting())
 
     @property
     def request(self) -> Request | None:
@@ -396,10 +396,10 @@ class Lane:
         pace_s = max(self.last_s, now - self._began if self._calling else 0.0)
         return pace_s * len(self._queue)
 
-    def park(self, keep: int, size_max: int, instant: Instant) -> Moved:
+    def park(self, keep: int, bounds: Bounds, instant: Instant) -> Moved:
         """Move what waits out of memory, but for the first `keep` that are queued. Where nothing is kept, a head that waits goes first.
 
-        What is over `size_max` bytes stays, and all that it would overtake.
+        What is over `bounds` stays, in its place; but what would be refused for its size in its turn ends now.
         """
         queue = self._queue
         moved: Moved = ([], [])
@@ -410,10 +410,10 @@ class Lane:
         tried = self._head.waiting if self._head is not None and may_go else None
         if tried is not None:
             self.passage.put_off(tried, instant.mono)
-        if self._parking.move_front(tried, keep, size_max, instant, moved) and tried is not None:
+        if self._parking.move(tried, keep, bounds, instant, moved):
             self._head = None
             self._noting.forget()
-        self._parking.move_back(size_max, instant, moved)
+        moved[0].extend(self._intake.refused(waiting, instant) for waiting in self._parking.take_too_large(bounds))
         return moved
 
     def _read_to_end(self, offset: int) -> Fetch | None:

@@ -155,15 +155,28 @@ class LaneQueue:
         if self.parked:
             self.due = until_at(self.parked[0].due, instant)
 
-    def behind(self) -> Waiting | None:
-        """The first in memory behind what is parked, if anything is parked; what is parked already comes forward."""
-        if not self.parked:
-            return None
-        parked = list(takewhile(lambda one: isinstance(one, Entry), self.back))
-        self.parked += [one for one in parked if isinstance(one, Entry)]
-        self._behind -= len(parked)
-        del self.back[: len(parked)]
-        return next((one for one in self.back[:1] if isinstance(one, Waiting)), None)
+    @property
+    def has_behind(self) -> bool:
+        """Whether something is in memory behind what is parked."""
+        return len(self.back) > self._behind
+
+    def move_front(self, keep: int, line: Sequence[tuple[Waiting, Entry | None]]) -> None:
+        """Of what stands in front, behind the first `keep`, some is parked now: each with what is kept of it, None where it stays."""
+        first = next((n for n, (_, entry) in enumerate(line) if entry is not None), None)
+        if first is None:
+            return
+        self.front[keep:] = [waiting for waiting, _ in line[:first]]
+        self.due = line[first][0].not_before
+        behind = [*(entry or waiting for waiting, entry in line[first:]), *self.parked, *self.back]
+        self.parked.clear()
+        self.move_back(behind)
+
+    def move_back(self, back: list[Waiting | Entry]) -> None:
+        """This stands behind what is parked now, in order; what it begins with that is parked comes forward."""
+        parked = [one for one in takewhile(lambda one: isinstance(one, Entry), back) if isinstance(one, Entry)]
+        self.parked += parked
+        self.back = back[len(parked) :]
+        self._behind = sum(isinstance(one, Entry) for one in self.back)
 
     def remove(self, offset: int) -> Waiting | None:
         """Take one that is in memory out of the line."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
-from dataclasses import replace
+import sys
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from dispatcher.core.instant import Instant
@@ -16,6 +17,16 @@ from dispatcher.core.messages.request import Decoder
 
 # Parked requests that are read back at once: some calls of a lane, little memory for all lanes.
 FETCH_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What may be moved: records of at most so many bytes each, and so many of them."""
+
+    size_bytes: int
+    records: int = sys.maxsize
+
+
 # Outcomes to be published, in this order; and records that only leave memory again, since they stand in the parked topic as they are.
 Moved = tuple[list[Outcome], list[Record]]
 
@@ -57,31 +68,36 @@ class Parking:
         queue.awaited = batch
         return batch
 
-    def move_front(self, tried: Waiting | None, keep: int, size_max: int, instant: Instant, moved: Moved) -> bool:
-        """Move the head, if it is one that waits, and what stands in front in memory, but for the first `keep`; whether that was done.
+    def move(self, tried: Waiting | None, keep: int, bounds: Bounds, instant: Instant, moved: Moved) -> bool:
+        """Move what stands in memory behind the first `keep`, `tried` before all, which is a head that waits; whether that went.
 
-        What is over `size_max` bytes stays, and all that it would overtake; and so does what a call may have been made of.
+        What is over the bounds stays, and so does what a call may have been made of: each in its place between the others' places.
         """
         queue = self._queue
         ahead = [*([] if tried is None else [tried]), *queue.front[keep:]]
-        if not ahead or not self._may_move(ahead, size_max):
-            return False
-        del queue.front[keep:]
-        queue.parked[:0] = [self._move(waiting, instant, moved, changed=waiting is tried) for waiting in ahead]
-        queue.due = ahead[0].not_before
-        return True
+        line = [(waiting, self._moved(waiting, bounds, instant, moved, changed=waiting is tried)) for waiting in ahead]
+        goes = tried is not None and line[0][1] is not None
+        queue.move_front(keep, line[tried is not None and not goes :])
+        if queue.has_behind:
+            queue.move_back([self._moved(one, bounds, instant, moved) or one if isinstance(one, Waiting) else one for one in queue.back])
+        return goes
 
-    def move_back(self, size_max: int, instant: Instant, moved: Moved) -> None:
-        """Move what stands in memory behind what is parked."""
-        queue = self._queue
-        while (waiting := queue.behind()) is not None and self._may_move((waiting,), size_max):
-            queue.back.pop(0)
-            queue.parked.append(self._move(waiting, instant, moved, changed=False))
+    def take_too_large(self, bounds: Bounds) -> list[Waiting]:
+        """Take out of the line what cannot be moved and would be refused for its size in its turn: some of it would fill the memory."""
+        limit, queue = self._decoder.settings.topics.request_max_bytes, self._queue
+        large = [one for one in queue.waiting() if len(one.record.value or b"") > limit and one.record.size_bytes > bounds.size_bytes]
+        for waiting in large:
+            queue.remove(waiting.record.offset)
+        return large
 
-    def _may_move(self, all_of: Iterable[Waiting], size_max: int) -> bool:
-        known = self._tried
-        records = (waiting.record for waiting in all_of)
-        return all(of.size_bytes <= size_max and not (of.offset in known and known[of.offset].begun) for of in records)
+    def _moved(self, waiting: Waiting, bounds: Bounds, instant: Instant, moved: Moved, *, changed: bool = False) -> Entry | None:
+        """What is kept of one that is moved; None where it has to stay."""
+        record = waiting.record
+        if (known := self._tried.get(record.offset)) is not None and known.begun:
+            return None
+        if (waiting.place is None or changed) and (record.size_bytes > bounds.size_bytes or len(moved[0]) >= bounds.records):
+            return None
+        return self._move(waiting, instant, moved, changed=changed)
 
     def _move(self, waiting: Waiting, instant: Instant, moved: Moved, *, changed: bool) -> Entry:
         """Turn a record into what is kept of it, and note what has to be done for that.

@@ -14,10 +14,11 @@ from dispatcher.core.internal.control import HALTED
 from dispatcher.core.internal.journal import Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone, until_at
 from dispatcher.core.internal.tried import Note, Tried, forgotten
-from dispatcher.core.lanes.buffer import Amount, Flow, Tap
+from dispatcher.core.lanes.buffer import NOTHING, Amount, Flow, Tap
 from dispatcher.core.lanes.deadlines import Deadlines
 from dispatcher.core.lanes.lane import Lane, WhyHeld
 from dispatcher.core.lanes.outcome import Outcome, Owner
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.lanes.steps import Fetch
 from dispatcher.core.messages.foresight import deadline_of
@@ -52,6 +53,7 @@ class Partition:
             "_noted",
             "_number",
             "_room",
+            "_stuck",
             "_tap",
             "_tried",
             "_unpublished",
@@ -103,6 +105,7 @@ class Partition:
         # Outcomes that no commit could tell of yet, the oldest first, and the offsets of each lane among them.
         self._withheld: list[tuple[int, Outcome]] = []
         self._withheld_of: dict[bytes | None, list[int]] = {}
+        self._stuck = NOTHING  # what waits long and could not be moved aside, when that was tried last
         self._tap = Tap()
 
     @property
@@ -150,9 +153,16 @@ class Partition:
         return progress.ranges >= room.ranges or progress.map_bytes * 5 >= room.map_bytes * 4
 
     @property
-    def is_at_parked_limit(self) -> bool:
-        """Whether room is needed, and nothing more may be moved aside: what waits long keeps the others from being read."""
-        return self.parked >= self._room.parked and self.is_pressed
+    def short_of(self) -> str:
+        """What there is not enough of, so that what waits long keeps others from being read; empty where nothing is short.
+
+        The `parked limit`: nothing more may be moved aside. `memory`: what waits long and cannot be moved fills it by itself.
+        """
+        if not self.is_pressed:
+            return ""
+        if self.parked >= self._room.parked:
+            return "parked limit"
+        return "memory" if self._tap.is_closed and self.limit.is_half_full(self._stuck) else ""
 
     def is_held_back(self, now: float) -> bool:
         """Whether no further call may start since too much waits to be published, or something for too long.
@@ -391,11 +401,12 @@ class Partition:
         """
         outcomes: list[Outcome] = []
         room = self._room
-        slow = []
+        slow, stuck = [], []
         # There may be a hundred thousand of which nothing is in memory any more: they are passed over.
         for lane in [lane for lane in self.lanes.values() if len(lane)] if self.parked < room.parked else ():
             if lane.is_waiting_long(instant, room.park_s):
                 outcomes += self._park(lane, 0, instant)
+                stuck += [record.size_bytes for record in lane.records()]
             elif len(lane) > 2 and lane.queue_s(instant.mono) >= room.queue_s:
                 slow.append(lane)
         for lane in sorted(slow, key=len, reverse=True):
@@ -403,12 +414,14 @@ class Partition:
                 outcomes += self._park(lane, KEEP, instant)
             if self._is_map_pressed:
                 outcomes += self._park(lane, 1, instant)
+        self._stuck = Amount(len(stuck), sum(stuck))
         return outcomes
 
     def _park(self, lane: Lane, keep: int, instant: Instant) -> list[Outcome]:
         if self.parked >= self._room.parked:
             return []
-        moved, released = lane.park(keep, self._room.parked_max_bytes - OVERHEAD_MAX_BYTES, instant)
+        bounds = Bounds(self._room.parked_max_bytes - OVERHEAD_MAX_BYTES, self._room.parked - self.parked)
+        moved, released = lane.park(keep, bounds, instant)
         for record in released:
             self._release(record)
         return [done for outcome in moved for done in self.settle(outcome, instant.mono)]

@@ -16,7 +16,8 @@ from dispatcher.core.lanes.steps import Busy, Closed, Held, Idle, Intend, Ready,
 from dispatcher.core.messages.call import Ambiguous, CallResult, NotSent
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder
-from tests.core.keyed import DECODER, KEY, SIZE_MAX, Hold, settle
+from tests.core.aside import Aside
+from tests.core.keyed import BOUNDS, DECODER, KEY, Hold, offsets, place, run, settle
 from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings, value
 
 REFUSED = NotSent("connect", "refused")
@@ -247,7 +248,7 @@ def test_a_head_with_an_intent_is_not_parked() -> None:
     note = intend(made)
     hold.why = "paused"
     assert not made.is_waiting_long(now(), 0.0)
-    outcomes, _ = made.park(0, SIZE_MAX, now())
+    outcomes, _ = made.park(0, BOUNDS, now())
     assert [6] == [outcome.record.offset for outcome in outcomes if outcome.record is not None]
     hold.why = ""
     assert made.noted(note)
@@ -295,9 +296,12 @@ def test_its_end_halts_the_key_that_asked_for_it() -> None:
 
 
 def test_what_may_have_been_called_is_not_parked() -> None:
-    """The parked request would not tell of it."""
-    made = lane(once(4), once(5), record(offset=6, key=KEY), tried=BEGUN)
-    assert ([], []) == made.park(0, SIZE_MAX, now())
+    """The parked request would not tell of it. It stays in its place, and ends there; the others go."""
+    made, aside = lane(once(4), once(5), record(offset=6, key=KEY), tried=BEGUN), Aside()
+    outcomes, _ = made.park(0, BOUNDS, now())
+    assert [4, 6] == offsets(outcomes)
+    place(made, aside, outcomes)
+    assert [4, 6] == run(made, aside)
 
 
 def test_what_cannot_be_read_any_more_may_have_been_called() -> None:
@@ -372,6 +376,6 @@ def test_a_parked_request_takes_its_tries_along() -> None:
     """One that another owner tried, and that had no turn here."""
     made = lane(record(offset=4, key=KEY), record(key=KEY), tried=Tried(5, Tries(2, 2), WALL, WALL + 60, "backoff"))
     assert isinstance(made.next(now()), Start)
-    ((outcome,), _) = made.park(0, SIZE_MAX, now())
+    ((outcome,), _) = made.park(0, BOUNDS, now())
     facts = dict(outcome.extra[0].headers)["dispatcher-parked"] or b""
     assert b'"calls":2,"failures":2' in facts

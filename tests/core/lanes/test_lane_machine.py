@@ -13,6 +13,7 @@ from dispatcher.core.internal.parked import Entry
 from dispatcher.core.lanes.ending import CUT_OFF, Cancelled, Early, Skipped
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.steps import Busy, Closed, CutOff, Fetch, Held, Idle, Ready, Settle, Start, Wait
 from dispatcher.core.messages.status import Reason, Status
 from tests.core.aside import Aside
@@ -55,7 +56,7 @@ class LaneMachine(RuleBasedStateMachine):
         for offset, what in enumerate(earlier):
             if what == "p":
                 before.add(record(offset=offset, key=KEY), MONO)
-        for outcome in before.park(0, 1 << 20, now())[0]:
+        for outcome in before.park(0, Bounds(1 << 20), now())[0]:
             self.aside.publish(outcome)
         entries = self.aside.entries()
         self._read(earlier[:read], 0)
@@ -187,7 +188,7 @@ class LaneMachine(RuleBasedStateMachine):
     @rule(keep=st.sampled_from([0, 0, 1, 8]), size_max=st.sampled_from([1 << 20, 1 << 20, 1000]))
     def park(self, keep: int, size_max: int) -> None:
         before = set(self.here)
-        outcomes, released = self.lane.park(keep, size_max, now(self.later_s))
+        outcomes, released = self.lane.park(keep, Bounds(size_max), now(self.later_s))
         left = {*offsets(outcomes), *(one.offset for one in released)}
         assert len(left) == len(outcomes) + len(released)
         assert left <= before - self.refused - {self.calling}

@@ -10,14 +10,14 @@ from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.internal.parked import read_parked
 from dispatcher.core.lanes.ending import Skipped
 from dispatcher.core.lanes.lane import Lane
-from dispatcher.core.lanes.parking import FETCH_MAX
+from dispatcher.core.lanes.parking import FETCH_MAX, Bounds
 from dispatcher.core.lanes.steps import Busy, Closed, Idle, Ready, Wait
 from dispatcher.core.messages.status import Reason
 from tests.core.aside import Aside
 from tests.core.keyed import (
+    BOUNDS,
     DECODER,
     KEY,
-    SIZE_MAX,
     Hold,
     ask,
     content,
@@ -135,7 +135,7 @@ def test_no_more_than_a_few_are_read_back_at_once() -> None:
 def test_nothing_is_read_back_before_it_is_written() -> None:
     """The lane is busy until the first one's place is told; later ones that have none yet stay where they are."""
     lane, aside = keyed(5, 6), Aside()
-    first, second = lane.park(0, SIZE_MAX, now())[0]
+    first, second = lane.park(0, BOUNDS, now())[0]
     assert isinstance(noted(lane, now()), Busy)
     place(lane, aside, [first])
     assert [5] == fetch(lane, aside)
@@ -147,7 +147,7 @@ def test_nothing_is_read_back_before_it_is_written() -> None:
 def test_a_place_that_is_not_known_is_looked_for() -> None:
     """-1: the one who reads has to find it."""
     lane, aside = keyed(5), Aside()
-    (outcome,) = lane.park(0, SIZE_MAX, now())[0]
+    (outcome,) = lane.park(0, BOUNDS, now())[0]
     aside.publish(outcome)
     lane.placed(5, -1)
     assert [-1] == [entry.place for entry in ask(lane).entries]
@@ -186,30 +186,65 @@ def test_what_is_lost_is_passed() -> None:
     assert lane.is_empty
 
 
-@pytest.mark.parametrize("keep", [0, 8])
-def test_what_does_not_fit_stays_and_is_not_overtaken(keep: int) -> None:
-    """Neither it nor anything in front of it leaves: what left would come back behind it."""
-    lane, aside = keyed(*range(keep)), Aside()
-    lane.add(content(2000), MONO)
-    lane.add(record(offset=9), MONO)
-    assert ([], []) == lane.park(keep, 1000, now())
-    assert ([], [record(offset=9)]) != lane.park(keep, 1000, now())
-    assert keep + 2 == len(lane)
-    assert (lane.parked, aside.log) == (0, [])
-
-
-def test_what_does_not_fit_stops_what_is_behind_it() -> None:
-    """Behind parked ones: those in front of it leave, those behind it wait with it."""
-    lane, aside = keyed(1, 2), Aside()
-    park(lane, aside)
-    lane.add(record(offset=3), MONO)
-    lane.add(content(2000), MONO)  # at 5
+@pytest.mark.parametrize("keep", [0, 1])
+def test_what_does_not_fit_stays_in_its_place(keep: int) -> None:
+    """It alone is in memory: those in front of it and behind it leave, newer ones too, and all are called in the order of the log."""
+    lane, aside = keyed(*range(keep + 2)), Aside()
+    lane.add(content(2000, 5), MONO)
     lane.add(record(offset=6), MONO)
-    outcomes, _ = lane.park(0, 1000, now())
+    lane.add(content(2000, 7), MONO)
+    lane.add(record(offset=8), MONO)
+    outcomes, _ = lane.park(keep, Bounds(1000), now())
     place(lane, aside, outcomes)
-    assert [3] == offsets(outcomes)
-    assert (2, 3) == (len(lane), lane.parked)
-    assert [1, 2, 3, 5, 6] == run(lane, aside)
+    assert [keep, keep + 1, 6, 8] == offsets(outcomes)
+    assert (keep + 2, 4) == (len(lane), lane.parked)
+    lane.add(record(offset=9), MONO)
+    outcomes, _ = lane.park(keep, Bounds(1000), now())
+    place(lane, aside, outcomes)
+    assert [9] == offsets(outcomes)
+    assert ([], []) == lane.park(keep, Bounds(1000), now())
+    assert [*range(keep + 2), 5, 6, 7, 8, 9] == run(lane, aside)
+    assert lane.is_empty
+
+
+def test_a_waiting_head_that_does_not_fit_stays_alone() -> None:
+    """It was called, and holds neither its queue in memory nor its turn back."""
+    lane, aside = keyed(), Aside()
+    lane.add(content(2000), MONO)
+    for offset in (6, 7):
+        lane.add(record(offset=offset), MONO)
+    fail(lane, wait_s=60)
+    outcomes, _ = lane.park(0, Bounds(1000), now())
+    place(lane, aside, outcomes)
+    assert [6, 7] == offsets(outcomes)
+    assert (1, 2, 5) == (len(lane), lane.parked, lane.first_offset)
+    assert Wait(MONO + 60, "retry_after") == noted(lane, now(1))
+    assert [5, 6, 7] == run(lane, aside, 60)
+
+
+def test_no_more_go_than_may() -> None:
+    """The first of them, in order; the rest stays in memory behind them."""
+    lane, aside = keyed(5, 6, 7, 8), Aside()
+    outcomes, _ = lane.park(0, Bounds(1 << 20, records=2), now())
+    place(lane, aside, outcomes)
+    assert ([5, 6], 2, 2) == (offsets(outcomes), len(lane), lane.parked)
+    outcomes, _ = lane.park(0, Bounds(1 << 20, records=1), now())
+    place(lane, aside, outcomes)
+    assert ([7], 1, 3) == (offsets(outcomes), len(lane), lane.parked)
+    assert [5, 6, 7, 8] == run(lane, aside)
+
+
+def test_what_is_too_large_to_be_a_request_ends_where_it_cannot_be_moved() -> None:
+    """No turn is waited for: it is not called, and many of them would fill the memory. Where there is room it ends in its turn."""
+    lane, aside = keyed(5), Aside()
+    lane.add(content(DECODER.settings.topics.request_max_bytes, 6), MONO)
+    lane.add(record(offset=7), MONO)
+    outcomes, _ = lane.park(1, BOUNDS, now())
+    letters = {outcome.record.offset: outcome.letter.reason for outcome in outcomes if outcome.record and outcome.letter}
+    assert {6: Reason.TOO_LARGE} == letters
+    place(lane, aside, [outcome for outcome in outcomes if outcome.parks])
+    assert (1, 1) == (len(lane), lane.parked)
+    assert [5, 7] == run(lane, aside)
 
 
 def test_what_was_parked_undecoded_is_refused_when_its_turn_comes() -> None:
@@ -265,7 +300,7 @@ def waiting(aside: Aside) -> Lane:
 def unplaced(aside: Aside) -> Lane:
     """Parked, and nobody knows yet whether it is written."""
     lane = keyed(5, 6)
-    lane.park(0, SIZE_MAX, now())
+    lane.park(0, BOUNDS, now())
     return lane
 
 
@@ -306,7 +341,7 @@ def test_a_closed_lane_keeps_nothing(state: object) -> None:
     assert lane.is_empty
     assert lane.placed(5, 0) is None
     assert [] == lane.fetched(*aside.read(aside.entries()), now())
-    assert ([], []) == lane.park(0, SIZE_MAX, now())
+    assert ([], []) == lane.park(0, BOUNDS, now())
     assert [Closed(), Closed()] == [noted(lane, now(later_s)) for later_s in (0, 1000)]
 
 

@@ -7,7 +7,7 @@ from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.lanes.steps import Fetch, Idle
 from dispatcher.core.messages.status import Reason, Status
 from tests.core.aside import Aside
-from tests.core.keyed import SIZE_MAX, ask, fail, fetch, finish, keyed, offsets, park, place, run, settle, start
+from tests.core.keyed import BOUNDS, ask, fail, fetch, finish, keyed, offsets, park, place, run, settle, start
 from tests.specimens import MONO, answer, now, record, value
 
 REASON = "skipped by ann: no need"
@@ -165,7 +165,7 @@ def test_one_that_is_lost_on_its_way_leaves_nothing() -> None:
 def test_one_that_is_being_parked_is_read_once_it_is_written() -> None:
     """Nothing could be found before; its place comes with the acknowledgement."""
     lane, aside = keyed(5, 6), Aside()
-    first, second = lane.park(0, SIZE_MAX, now())[0]
+    first, second = lane.park(0, BOUNDS, now())[0]
     assert lane.end(6, SKIPPED, now()) is None
     place(lane, aside, [first])
     published = aside.publish(second)

@@ -15,6 +15,7 @@ from dispatcher.core.internal.tried import read_tried
 from dispatcher.core.lanes.ending import Skipped
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.steps import Settle, Start, Tell
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import read_recorded
@@ -88,7 +89,7 @@ def test_what_is_moved_aside_takes_its_bill_along() -> None:
     start(made)
     made.answered(answer(500), now(), 0.5, Usage(Tokens(*([10**12] * 8)), "m" * 100, Decimal("123456789.123456789"), Decimal(-1)))
     written(made)
-    ((moved, *_), _) = made.park(0, 1 << 20, now())
+    ((moved, *_), _) = made.park(0, Bounds(1 << 20), now())
     (message,) = moved.extra
     place = Record(message.topic, message.partition, 9, message.key, message.value, message.headers)
     read = read_parked(place, TOPIC_ID, REQUESTS)

@@ -289,7 +289,35 @@ def test_no_more_is_parked_than_can_be_known() -> None:
     publish(held, aside, held.park(now()))
     assert [0, 1, 2] == aside.offsets
     publish(held, aside, held.park(now()))
-    assert (11, 3, True) == (held.held_records, held.parked, held.is_at_parked_limit)
+    assert (11, 3, True) == (held.held_records, held.parked, held.short_of == "parked limit")
+
+
+def test_that_what_cannot_be_moved_fills_the_memory_is_told() -> None:
+    """Nothing else is read until it goes on: too large for the parked topic, and not refused for that."""
+    hold = Hold()
+    hold.why = "paused"
+    held = partition(Room(records=1000, size_bytes=10_000, unpublished_s=10, parked_max_bytes=4000), hold)
+    held.accept([content(3000, 0), content(3000, 1), record(offset=2), content(3000, 3)], MONO)
+    aside = Aside()
+    publish(held, aside, held.park(now()))
+    assert ([2], "") == (aside.offsets, held.short_of)
+    held.accept([content(3000, 4)], MONO)
+    assert Flow.PAUSE == held.flow()
+    assert [] == held.park(now())
+    assert "memory" == held.short_of
+
+
+def test_what_no_request_may_be_ends_where_room_is_needed() -> None:
+    """It is in nobody's way: what is larger than any request is answered before its turn, and the others of its key are parked."""
+    hold = Hold()
+    hold.why = "paused"
+    held, aside = partition(Room(records=1000, size_bytes=4 << 20, unpublished_s=10, parked_max_bytes=1 << 20), hold), Aside()
+    held.accept([record(offset=0), content(1 << 21, 1), record(offset=2), content(1 << 21, 3)], MONO)
+    assert Flow.PAUSE == held.flow()
+    outcomes = held.park(now())
+    assert [1, 3] == [outcome.record.offset for outcome in outcomes if outcome.record and outcome.letter]
+    publish(held, aside, outcomes)
+    assert ([0, 2], 0, Flow.RESUME, "") == (aside.offsets, held.held_records, held.flow(), held.short_of)
 
 
 def test_flow_follows_what_is_held() -> None:
