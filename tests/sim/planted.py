@@ -29,6 +29,7 @@ from dispatcher.core.messages.call import Ambiguous, CallResult
 from dispatcher.core.messages.envelope import Envelope, Refusal
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.messages.usage import Usage
 from dispatcher.core.progress.commit_note import CommitNote, Range
 from dispatcher.core.progress.progress import Progress
 from dispatcher.worker.at_least_once import AtLeastOnce
@@ -237,9 +238,9 @@ def _left_paused(patch: pytest.MonkeyPatch) -> None:
 def _retry_that_enqueues_again(patch: pytest.MonkeyPatch) -> None:
     answered = Lane.answered
 
-    def to_the_end(self: Lane, result: CallResult, instant: Instant, chance: float) -> Retry | Settled | Dead:
+    def to_the_end(self: Lane, result: CallResult, instant: Instant, chance: float, used: Usage | None) -> Retry | Settled | Dead:
         head = self._head
-        verdict = answered(self, result, instant, chance)
+        verdict = answered(self, result, instant, chance, used)
         if isinstance(verdict, Retry) and head is not None and self._queue.front:
             self._queue.front.append(head.waiting)
             self._head = None
