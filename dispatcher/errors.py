@@ -5,6 +5,7 @@ DispatcherError
 ├── BrokerError            3  Kafka unreachable, refused us, or took our membership away
 │   ├── BrokerAway         3  Kafka does not answer: it may be back soon
 │   │   └── TopicAway      3  Kafka knows no such topic: it was deleted, or its broker is just starting
+│   │       └── PartitionAway  3  it knows the topic, which has no such partition
 │   └── BrokerDenied       3  a right is missing: no repetition mends it
 ├── WaitTimeout            4  what was waited for did not come in time
 │   ├── AskTimeout         4  the request is in its topic, its reply did not come: carries the receipt
@@ -52,6 +53,10 @@ class BrokerAway(BrokerError):
 
 class TopicAway(BrokerAway):
     """Kafka answers, and knows no such topic. One that is ours may be made anew; one of somebody else is gone."""
+
+
+class PartitionAway(TopicAway):
+    """Kafka knows the topic, which has no such partition: it was made anew with fewer."""
 
 
 class BrokerDenied(BrokerError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 from dispatcher.adapters.kafka.compacted import Ended
 from dispatcher.core.internal.finished import read_finished
@@ -16,7 +17,7 @@ from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, position_id
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded, read_recorded
 from dispatcher.core.messages.reply import reply_id
-from dispatcher.errors import TopicAway
+from dispatcher.errors import BrokerAway, BrokerDenied, PartitionAway, TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.letters import Recall
@@ -54,10 +55,10 @@ class JournalLog:
                     restored(owners[n], None)
             return
         topic, most = self._topics.journal, OFFSETS_PER_ENTRY * self._worker.dedup_max_entries
-        ends = self._reader.ends(topic, asked)
+        ends = yield from self._reader.ends(topic, asked)
         # Clocks of workers differ, and the entries' times are theirs.
         since_ms = round((self._clock.now().wall - self._worker.dedup_window_s - 60) * 1000)
-        starts = self._reader.since(topic, dict.fromkeys(asked, since_ms))
+        starts = yield from self._reader.since(topic, dict.fromkeys(asked, max(0, since_ms)))
         journals = {n: self._journal() for n in asked}
         ranges = {n: (max(starts[n], ends[n] - most), ends[n]) for n in asked}
         with closing(self._reader.read(topic, ranges)) as items:
@@ -86,28 +87,40 @@ class JournalLog:
 
     # --- recorded replies -----------------------------------------------------------------------------------------------------------
 
-    def recall(self, recalls: Sequence[Recall], recalled: Callable[[Recall, Recorded | None], None]) -> Steps:
-        """Read recorded replies again, and tell `recalled` once for each letter; all are of one assignment."""
-        for together in _spans(recalls):
+    def recall(self, recalls: list[Recall], recalled: Callable[[Recall, Recorded | None], None]) -> Steps:
+        """Read recorded replies again, and tell `recalled` once for each letter, which is taken out of `recalls`; all of one assignment.
+
+        What Kafka does not tell now is left there, and raised once the others are told: those of another topic or partition wait for none.
+        """
+        failed: BrokerAway | None = None
+        for together in list(_spans(recalls)):
             wanted = {self._reply_id(recall): recall for recall in together}
             try:
                 for margin_s in (MARGIN_S, CLOCKS_DIFFER_S):
                     if wanted:
-                        yield from self._look(wanted, margin_s, recalled)
-            except TopicAway:
-                # Our own topic will be there again. Of a sender's, which was deleted, nothing is waited for.
-                if together[0].known.reply_topic == self._topics.replies:
-                    raise
+                        yield from self._look(wanted, margin_s, partial(_told, recalls, recalled))
+            except (BrokerAway, BrokerDenied) as fault:
+                if not self._is_over(fault, together[0].known.reply_topic):
+                    if isinstance(fault, BrokerDenied):
+                        raise
+                    failed = fault
+                    continue
             for recall in wanted.values():
                 self._log.warning("reply_gone", partition=recall.owner.partition, offset=recall.offset, original=recall.known.offset)
-                recalled(recall, None)
+                _told(recalls, recalled, recall, None)
+        if failed is not None:
+            raise failed
+
+    def _is_over(self, fault: BrokerAway | BrokerDenied, topic: str) -> bool:
+        """Whether nothing is waited for: our own topic will be there again; a sender's may be gone for good, or not be ours to read."""
+        return isinstance(fault, PartitionAway) or (isinstance(fault, TopicAway | BrokerDenied) and topic != self._topics.replies)
 
     def _look(self, wanted: dict[bytes, Recall], margin_s: float, recalled: Callable[[Recall, Recorded | None], None]) -> Steps:
         """Read on from a while before the first of these replies was written, until all are found, which are told and taken out."""
         first = next(iter(wanted.values())).known
         topic, n = first.reply_topic, first.reply_partition
-        start = self._reader.since(topic, {n: max(0, round((first.at - margin_s) * 1000))})[n]
-        end = self._reader.ends(topic, [n])[n]
+        start = (yield from self._reader.since(topic, {n: max(0, round((first.at - margin_s) * 1000))}))[n]
+        end = (yield from self._reader.ends(topic, [n]))[n]
         with closing(self._reader.read(topic, {n: (start, end)})) as items:
             for item in items:
                 recall = wanted.pop(_id_of(item), None) if isinstance(item, Record) else None
@@ -120,6 +133,11 @@ class JournalLog:
     def _reply_id(self, recall: Recall) -> bytes:
         place = Record(self._topics.requests, recall.owner.partition, recall.known.offset, None, None)
         return reply_id(position_id(place, self._topic_id_text)).encode()
+
+
+def _told(recalls: list[Recall], recalled: Callable[[Recall, Recorded | None], None], recall: Recall, recorded: Recorded | None) -> None:
+    recalls.remove(recall)
+    recalled(recall, recorded)
 
 
 def _id_of(record: Record) -> bytes:

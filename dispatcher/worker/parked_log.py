@@ -86,7 +86,7 @@ class ParkedLog:
 
     def _search(self, owner: Owner, wanted: Collection[int], found: dict[int, Parked]) -> Steps:
         """Read the partition whole, up to the end that is there now; the last record of a key counts. `wanted`: the originals' offsets."""
-        end = self._reader.ends(self._topic, [owner.partition])[owner.partition]
+        end = (yield from self._reader.ends(self._topic, [owner.partition]))[owner.partition]
         with closing(self._reader.read(self._topic, {owner.partition: (0, end)})) as items:
             for item in items:
                 of = self._read(item) if isinstance(item, Record) else None

@@ -181,10 +181,13 @@ class Restorer:
             self._jobs.append(_Job("recall", recall, {owner.partition: owner}))
 
     def _next(self, what: str, waiting: Collection[Owner], most: int) -> list[Owner]:
-        """Assignments whose letters of a kind may become jobs now; each has one such job at a time."""
+        """Assignments whose letters of a kind may become jobs now; each has one such job at a time.
+
+        Those that Kafka does not answer take nobody's place.
+        """
         busy = {owner for job in self._jobs for owner in job.owners.values() if job.what == what}
-        free = most - sum(job.what == what for job in self._jobs)
-        return [owner for owner in waiting if owner not in busy][:free]
+        free = most - sum(job.what == what and job.pause_s == PAUSE_FIRST_S for job in self._jobs)
+        return [owner for owner in waiting if owner not in busy][: max(0, free)]
 
     def _advance(self, job: _Job) -> bool:
         """Give a job its share; False where it has to wait for its time. One that is done, or that nobody waits for, has no steps."""
@@ -193,7 +196,7 @@ class Restorer:
             job.close()
             job.again_at = 0.0
             return True
-        if now < job.again_at:
+        if now < job.again_at or (job.steps is None and self._is_crowded(job)):
             return False
         try:
             job.again_at = 0.0
@@ -209,6 +212,11 @@ class Restorer:
             self._log.warning("restorer_failed", what=job.what, reason=away.message, hint=away.hint)
         return True
 
+    def _is_crowded(self, job: _Job) -> bool:
+        """Whether as many readings of its kind go on as may: after an outage all of them would begin at once."""
+        most = {"fetch": FETCHES_MAX, "recall": RECALLS_MAX}.get(job.what)
+        return most is not None and sum(one.what == job.what and one.steps is not None for one in self._jobs) >= most
+
     def _note(self, job: _Job, now: float, *, waits: bool) -> None:
         """Say it where Kafka keeps a job waiting."""
         if not waits:
@@ -222,7 +230,7 @@ class Restorer:
 
     def _restore(self, owners: dict[int, Owner]) -> Steps:
         """First what was wanted of these lanes when their last owner let them go: its last transaction may have halted one."""
-        end = self._reader.ends(self._control, [0])[0]
+        end = (yield from self._reader.ends(self._control, [0]))[0]
         yield from self._read_control(end)
         found: dict[Owner, dict[int, object]] = {}
         # Beside each other: an open transaction in one partition's topic holds up no other partition.
@@ -239,7 +247,7 @@ class Restorer:
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 
     def _begin(self) -> Steps:
-        end = self._reader.ends(self._control, [0])[0]
+        end = (yield from self._reader.ends(self._control, [0]))[0]
         yield from self._read_control(end)
         self._reader.follow(self._control, end)
         self.is_ready = True

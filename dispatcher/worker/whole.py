@@ -15,6 +15,8 @@ from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 
 Steps = Generator[bool, None, None]
+# What is asked of Kafka: steps that wait, and then the answer, by partition.
+Question = Generator[bool, None, dict[int, int]]
 
 # Of readings beside each other, so many steps of one come before the next.
 STEPS_BESIDE = 100
@@ -23,13 +25,14 @@ STEPS_BESIDE = 100
 class Reader(Protocol):
     """What reads our own topics (`dispatcher.adapters.kafka.compacted.CompactedReader`), which the simulator replaces.
 
-    All raise BrokerAway where Kafka does not answer, BrokerDenied where a right is missing. `ends` counts what open transactions hold;
+    All raise BrokerAway where Kafka does not answer, TopicAway where it knows no such topic, PartitionAway where that has no such
+    partition, BrokerDenied where a right is missing. None blocks for longer than a moment. `ends` counts what open transactions hold;
     `read` waits for them, and yields None each time that it has waited a moment, and Ended behind each partition. `since` tells by
     partition a place that the first record of a time (milliseconds since 1970) or later does not stand before, and is near to.
     """
 
-    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]: ...
-    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]: ...
+    def ends(self, topic: str, partitions: Collection[int]) -> Question: ...
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> Question: ...
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items: ...
     def follow(self, topic: str, offset: int) -> None: ...
     def news(self, timeout_s: float) -> list[Record]: ...
@@ -58,7 +61,7 @@ def read_whole(reader: Reader, topic: str, owners: Mapping[int, Owner], fold: Ca
     `owners`, by partition, may lose members meanwhile: assignments that were told, or are over.
     """
     asked = tuple(owners)
-    ends = reader.ends(topic, asked)
+    ends = yield from reader.ends(topic, asked)
     folds = {n: fold() for n in asked}
     with closing(reader.read(topic, {n: (0, ends[n]) for n in asked})) as items:
         for item in items:

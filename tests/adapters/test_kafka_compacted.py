@@ -14,6 +14,7 @@ from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
 from tests.broken_client import break_for_good
+from tests.sim.contract.worlds import answered
 from tests.waiting import eventually
 
 NOBODY = Settings.model_validate({"kafka": {"bootstrap_servers": "127.0.0.1:1", "properties": {"reconnect.backoff.ms": "1"}}})
@@ -32,7 +33,7 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompactedReader]:
 def test_no_answer_is_told_as_such(reader: CompactedReader) -> None:
     """A question, and a reading that has been quiet for long, end with the sentence that says where nobody answers."""
     with pytest.raises(BrokerAway, match="cannot reach Kafka"):
-        reader.ends("t", [0])
+        answered(reader.ends("t", [0]))
     with pytest.raises(BrokerAway, match="cannot reach Kafka"):
         list(reader.read("t", {0: (0, 1)}))
 
@@ -46,7 +47,7 @@ def test_what_idle_clients_say_does_not_pile_up(reader: CompactedReader, monkeyp
     """Kafka is away and nothing is read: what the clients report waits in memory until somebody takes it in."""
     monkeypatch.setattr(compacted, "POLL_S", 0)  # the reading itself hears nothing yet: librdkafka says the same again after 30 s
     with pytest.raises(BrokerAway):
-        reader.ends("t", [0])
+        answered(reader.ends("t", [0]))
     reader._complaints = Complaints(NOBODY)  # of the one that reads
     reading = reader.read("t", {0: (0, 1)})
     assert next(reading) is None

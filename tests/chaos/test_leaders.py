@@ -8,6 +8,7 @@ from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.inquiry import Inquiry
 from dispatcher.errors import BrokerError
 from tests.chaos.cluster import Cluster
+from tests.sim.contract.worlds import answered
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -25,7 +26,7 @@ def test_a_reader_of_compacted_topics_finds_the_next_leader(nodes: Cluster, sett
 
     def ends() -> dict[int, int] | None:
         try:
-            return reader.ends(topic, [0])
+            return answered(reader.ends(topic, [0]))
         except BrokerError:
             return None
 

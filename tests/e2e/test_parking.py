@@ -16,6 +16,7 @@ from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
 from tests.e2e.history import assert_guarantees, judged_stage
 from tests.e2e.stage import Replies, Stage, Worker, header, ids, kill, stage
+from tests.sim.contract.worlds import answered
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -29,7 +30,7 @@ WAIT_S = 5
 def parked(settings: Settings) -> dict[tuple[int, int], int]:
     """Name the requests that are parked now, by partition and offset, with the offset of each one's record."""
     reader, topic = CompactedReader(settings), settings.topics.parked
-    ends = reader.ends(topic, range(settings.topics.partitions))
+    ends = answered(reader.ends(topic, range(settings.topics.partitions)))
     found: dict[tuple[int, int], int] = {}
     for item in reader.read(topic, {n: (0, end) for n, end in ends.items()}):
         if isinstance(item, Record):

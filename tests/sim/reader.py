@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 
-from dispatcher.adapters.kafka.compacted import QUESTION_S, QUIET_S, Ended, Items
+from dispatcher.adapters.kafka.compacted import QUESTION_S, QUIET_S, Ended, Items, Question
 from dispatcher.core.messages.record import Record
-from dispatcher.errors import BrokerAway
+from dispatcher.errors import BrokerAway, PartitionAway, TopicAway
 from tests.sim.cluster import Cluster, Wire
 from tests.sim.faults import Refused, plain
 from tests.sim.logs import Entry, Log
@@ -38,23 +38,37 @@ class Reader:
         """Whether `news` would give something."""
         return self._tail is not None and bool(self._tail.found)
 
-    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+    def ends(self, topic: str, partitions: Collection[int]) -> Question:
         """As `CompactedReader.ends`."""
         logs = self._cluster.logs
-        return self._asked(lambda: {n: logs[topic, n].end for n in partitions}, f"asking for the ends of {topic}")
+        return (yield from self._asked(topic, partitions, lambda: {n: logs[topic, n].end for n in partitions}))
 
-    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> Question:
         """As `CompactedReader.since`."""
         logs = self._cluster.logs
-        return self._asked(lambda: {n: logs[topic, n].since(ms / 1000 - WALL) for n, ms in times_ms.items()}, f"asking {topic} for a time")
+        times = {n: ms / 1000 - WALL for n, ms in times_ms.items()}
+        return (yield from self._asked(topic, times, lambda: {n: logs[topic, n].since(at) for n, at in times.items()}))
 
-    def _asked(self, request: Callable[[], dict[int, int]], what: str) -> dict[int, int]:
-        answer = _Answer(self._asking, request)
-        self._process.thread.wait(QUESTION_S, lambda: answer.is_there)
+    def _asked(self, topic: str, partitions: Collection[int], look: Callable[[], dict[int, int]]) -> Question:
+        logs = self._cluster.logs
+
+        def request() -> dict[int, int] | BrokerAway:
+            if all((topic, n) in logs for n in partitions):
+                return look()
+            is_there = any(name == topic for name, _ in logs)
+            return PartitionAway(f"{topic} has no such partition") if is_there else TopicAway(f"there is no topic {topic}")
+
+        answer, end = _Answer(self._asking, request), self._process.now + QUESTION_S
+        while not answer.is_there and self._process.now < end:
+            self._process.thread.wait(POLL_S, lambda: answer.is_there)
+            if not answer.is_there:
+                yield True
         answer.is_wanted = False
         if not answer.is_there:
-            raise BrokerAway(f"Kafka does not answer: {what}", "simulated")
-        found: dict[int, int] = answer.content
+            raise BrokerAway(f"Kafka does not answer: places in {topic}", "simulated")
+        found: dict[int, int] | BrokerAway = answer.content
+        if isinstance(found, BrokerAway):
+            raise found
         return found
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
@@ -109,7 +123,7 @@ class Reader:
                     yield None
                     if self._process.now - quiet_since > QUIET_S:
                         quiet_since = self._process.now
-                        self.ends(log.name.rpartition("-")[0], [log.partition])
+                        yield from (None for _ in self.ends(log.name.rpartition("-")[0], [log.partition]))
             found, after = answer.content
             if after == position:
                 self._process.thread.wait(POLL_S)

@@ -12,11 +12,12 @@ from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Message
 from dispatcher.core.messages.recorded import Recorded
 from dispatcher.core.messages.status import Status
-from dispatcher.errors import BrokerAway, TopicAway
+from dispatcher.errors import BrokerAway, BrokerDenied
 from dispatcher.settings import Settings
 from dispatcher.worker.letters import Forget, Recall, Restore
+from dispatcher.worker.restorer import RECALLS_MAX
 from tests.core.internal.test_finished import finished
-from tests.worker.test_restorer import ID, Set
+from tests.worker.test_restorer import AWAY, ID, SETTINGS, Set
 
 TOPIC_ID = ID[:8]
 OWNER = Owner(0, 7)
@@ -190,12 +191,67 @@ def test_a_reply_topic_of_a_sender_that_was_deleted_holds_nothing_up() -> None:
     """Its replies are gone; our own topic is waited for."""
     of = made()
     reply(of, 40, 10)
-    of.topics.failures.append(TopicAway("topic team.replies does not exist"))
+    of.topics.gone = {"team.replies", REPLIES}
+    assert {50: None} == attempts(of.turn(recall(topic="team.replies"), recall(51)))
+    of.topics.gone.clear()
+    of.time.pause(5)
+    assert {51: 40} == attempts(of.turn())
+
+
+@pytest.mark.parametrize("topic", ["team.replies", REPLIES])
+def test_a_reply_topic_with_fewer_partitions_has_lost_them(topic: str) -> None:
+    """Made anew, by somebody: what stood in the partitions that it does not have any more is gone."""
+    of = made()
+    reply(of, 40, 10, topic=topic)
+    of.topics.counts[topic] = 1
+    assert {50: None, 51: 40} == attempts(of.turn(recall(topic=topic, partition=1), recall(51, topic=topic)))
+
+
+def test_a_reply_topic_of_a_sender_that_may_not_be_read_holds_nothing_up() -> None:
+    """The right to write there is all that answering takes. Our own must be readable: that is said, and the worker ends."""
+    of = made()
+    denied = BrokerDenied("this user may not use the topic")
+    of.topics.faults = {"team.replies": denied, REPLIES: denied}
     assert {50: None} == attempts(of.turn(recall(topic="team.replies")))
-    of.topics.failures.append(TopicAway("topic dispatcher.replies does not exist"))
-    assert [] == of.turn(recall(), turns=1)
+    with pytest.raises(BrokerDenied):
+        of.turn(recall())
+
+
+def test_what_cannot_be_answered_now_holds_up_no_other_reply() -> None:
+    """A partition without a leader, say: those of other topics and partitions are told first, once, and it is asked for again."""
+    of = made()
+    reply(of, 40, 10)
+    reply(of, 40, 10, topic="a.replies")
+    of.topics.faults["a.replies"] = AWAY
+    assert {51: 40} == attempts(of.turn(recall(50, topic="a.replies"), recall(51)))
+    assert of.log.events["restorer_failed"]
+    of.topics.faults.clear()
     of.time.pause(5)
     assert {50: 40} == attempts(of.turn())
+
+
+def test_a_question_that_is_not_answered_holds_up_nothing_else() -> None:
+    """Other assignments' replies and the news of the control topic come meanwhile, however many wait so."""
+    of = made()
+    reply(of, 40, 10)
+    of.topics.slow.add("team.replies")
+    owners = [Owner(n, 1) for n in range(1, 4)]
+    wishes = [Recall(owner, b"doc:42", 50, Known(40, Status.OK, NOW - 10, "team.replies", 0)) for owner in owners]
+    assert {50: 40} == attempts(of.turn(*wishes, recall()))
+    of.topics.write(Message(SETTINGS.topics.control, 0, b"key:doc:1", b"{}", ()))
+    assert [("commanded", [b"key:doc:1"])] == of.turn(turns=5)
+    assert of.topics.questions["team.replies"] > len(owners)
+
+
+def test_assignments_that_kafka_does_not_answer_take_nobodys_place() -> None:
+    """As many as may read at once ask in vain, again and again; one more is answered."""
+    of = made()
+    reply(of, 40, 10)
+    owners = [Owner(n, 1) for n in range(1, 1 + RECALLS_MAX)]
+    wishes = [Recall(owner, b"doc:42", 50, Known(40, Status.OK, NOW - 10, "team.replies", 0)) for owner in owners]
+    of.topics.faults["team.replies"] = AWAY
+    assert [] == of.turn(*wishes)
+    assert {50: 40} == attempts(of.turn(recall()))
 
 
 @pytest.mark.parametrize("failures", [1, 2, 3])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
-from dispatcher.adapters.kafka.compacted import Ended, Items
+from dispatcher.adapters.kafka.compacted import Ended, Items, Question
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.journal import Journal
@@ -19,7 +19,7 @@ from dispatcher.core.internal.tried import Tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.recorded import Recorded
-from dispatcher.errors import BrokerAway, BrokerDenied
+from dispatcher.errors import BrokerAway, BrokerDenied, PartitionAway, TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker import restorer
 from dispatcher.worker.letters import Drained, Fetch, Forget, Recall, Restore, Stop
@@ -58,6 +58,11 @@ class Topics:
         self.logs: dict[tuple[str, int], list[Record]] = {}
         self.failures: deque[Exception | None] = deque()
         self.open: set[int] = set()  # partitions of the parked topic in which a transaction is open
+        self.faults: dict[str, Exception] = {}  # what each question about a topic is answered
+        self.gone: set[str] = set()  # topics that there are not
+        self.counts: dict[str, int] = {}  # partitions of topics that have few
+        self.slow: set[str] = set()  # topics of which no question is answered now
+        self.questions: Counter[str] = Counter()
         self.readings: Counter[str] = Counter()
         self.begun: list[Mapping[int, tuple[int, int]]] = []
         self.followed: int | None = None
@@ -68,12 +73,12 @@ class Topics:
             log = self.logs.setdefault((message.topic, message.partition), [])
             log.append(Record(message.topic, message.partition, len(log), message.key, message.value, message.headers, at_ms))
 
-    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        self._fail()
+    def ends(self, topic: str, partitions: Collection[int]) -> Question:
+        yield from self._asked(topic, partitions)
         return {n: len(self.logs.get((topic, n), ())) for n in partitions}
 
-    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
-        self._fail()
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> Question:
+        yield from self._asked(topic, times_ms)
         return {
             n: next((r.offset for r in self.logs.get((topic, n), ()) if (r.timestamp_ms or 0) >= ms), len(self.logs.get((topic, n), ())))
             for n, ms in times_ms.items()
@@ -105,6 +110,19 @@ class Topics:
 
     def close(self) -> None:
         self.closed = True
+
+    def _asked(self, topic: str, partitions: Collection[int]) -> Generator[bool, None, None]:
+        """As the real one (`tests/sim/contract`): what is not there is told as such, and a question that takes long takes steps."""
+        while topic in self.slow:
+            self.questions[topic] += 1
+            yield True
+        self._fail()
+        if topic in self.faults:
+            raise self.faults[topic]
+        if topic in self.gone:
+            raise TopicAway(f"topic {topic} does not exist")
+        if self.counts.get(topic, 1 << 31) <= max(partitions):
+            raise PartitionAway(f"topic {topic} has no partition {max(partitions)}")
 
     def _fail(self) -> None:
         if self.failures and (failure := self.failures.popleft()) is not None:

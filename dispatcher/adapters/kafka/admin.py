@@ -6,7 +6,7 @@ import base64
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
@@ -32,6 +32,8 @@ _Answer = TypeVar("_Answer")
 _POLL_S = 0.05
 _POLL_MAX_S = 1.0
 _ATTEMPT_S = 3.0
+# A step of a question that is asked beside other things.
+STEP_S = 0.01
 # Without any answer for so long, and that is less than one attempt, who is asked may be dead or stand still.
 SILENCE_S = 2.5
 _SETTLING = frozenset(
@@ -105,18 +107,42 @@ class Cluster:
             try:
                 answer = question(attempt_s)
             except (KafkaException, FutureTimeout) as failure:
-                error = error_of(failure)
-                silent = error is None or error.code() == KafkaError._TIMED_OUT
-                fault = None if (silent or settling(error)) and time.monotonic() < end else self.fault(failure, doing)
-                self._silent_since = (self._silent_since or began) if silent else None
-                self._renew_what_holds_on(error)
-                if fault is not None:
-                    raise fault from None
+                self._weigh(failure, doing, began, end)
             else:
                 self._silent_since = None
                 return answer
             self.client.poll(pause_s)
             pause_s = min(2 * pause_s, _POLL_MAX_S)
+
+    def insisting(self, question: Callable[[float], Generator[bool, None, _Answer]], doing: str) -> Generator[bool, None, _Answer]:
+        """Do what `insisted` does with a question that waits in steps, as this does: each yields True, a moment later."""
+        end = time.monotonic() + self.timeout_s
+        pause_s = _POLL_S
+        while True:
+            began = time.monotonic()
+            attempt_s = max(0.1, min(_ATTEMPT_S, end - began))
+            try:
+                answer = yield from question(attempt_s)
+            except (KafkaException, FutureTimeout) as failure:
+                self._weigh(failure, doing, began, end)
+            else:
+                self._silent_since = None
+                return answer
+            resumes = time.monotonic() + pause_s
+            while (left_s := resumes - time.monotonic()) > 0:
+                self.client.poll(min(STEP_S, left_s))
+                yield True
+            pause_s = min(2 * pause_s, _POLL_MAX_S)
+
+    def _weigh(self, failure: BaseException, doing: str, began: float, end: float) -> None:
+        """Raise what a failure means, unless another attempt may help and there is time for one."""
+        error = error_of(failure)
+        silent = error is None or error.code() == KafkaError._TIMED_OUT
+        fault = None if (silent or settling(error)) and time.monotonic() < end else self.fault(failure, doing)
+        self._silent_since = (self._silent_since or began) if silent else None
+        self._renew_what_holds_on(error)
+        if fault is not None:
+            raise fault from None
 
     def _renew_what_holds_on(self, error: KafkaError | None) -> None:
         """Take another client where this one may be wrong for good: it says so itself, or nothing came for long."""

@@ -7,22 +7,26 @@ the last stable offset, and what an open transaction of a former owner holds wou
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
+from concurrent.futures import Future, wait
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo  # `admin` shows it, but not to a strict type checker
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import Cluster
+from dispatcher.adapters.kafka.admin import STEP_S, Cluster
 from dispatcher.adapters.kafka.faults import RIGHTS, Complaints, error_of, is_fatal
 from dispatcher.adapters.kafka.log import Stretch, no_topic
-from dispatcher.adapters.kafka.offsets import ask_edges, at_times, offset_of, patiently, watermarks
+from dispatcher.adapters.kafka.offsets import Place, ask_edges, ask_times, offset_of, patiently, time_offset_of, watermarks
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.tail import Tail
 from dispatcher.core.messages.record import Record
-from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError, TopicAway
+from dispatcher.errors import BrokerAway, BrokerDenied, DispatcherError, PartitionAway, TopicAway
 from dispatcher.settings import Settings
 
 # One question, and one wait for a record: who reads has other things to do, and shows in between that it lives.
@@ -40,6 +44,9 @@ _GONE = frozenset({KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, Kaf
 _LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 
 
+_Offset = TypeVar("_Offset")
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """A partition has been read up to its stop."""
@@ -50,13 +57,16 @@ class Ended:
 Item = Record | Ended | None
 """What a reading yields; None where nothing came for a moment, so that the owner may see to other things."""
 Items = Generator[Item, None, None]
+Question = Generator[bool, None, dict[int, int]]
+"""What is asked: it yields True each time that it has waited a moment, and returns the answer by partition."""
+_Answers = Mapping[Place, Future[ListOffsetsResultInfo]]
 
 
 class CompactedReader:
     """Owned by one thread. Connections are opened when they are first needed, and kept; readings may be nested, each has its own.
 
-    Raises `BrokerAway` where Kafka does not answer or a topic is not there (who has time asks again), `BrokerDenied` where a right is
-    missing.
+    Raises `BrokerAway` where Kafka does not answer (who has time asks again), as `TopicAway` where it says that it knows no such topic
+    and as `PartitionAway` where that has no such partition; `BrokerDenied` where a right is missing.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -68,46 +78,76 @@ class CompactedReader:
         self._tail: Tail | None = None
         self._followed = ("", 0)  # topic, and the offset behind its last record that was told
 
-    def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+    def ends(self, topic: str, partitions: Collection[int]) -> Question:
         """Tell where partitions end, open transactions included."""
-        return self._ends(topic, partitions)
+        return (yield from self._ends(topic, partitions))
 
-    def _ends(self, topic: str, partitions: Collection[int], *, committed: bool = False) -> dict[int, int]:
-        if self._cluster is None:
-            self._cluster = Cluster(self._asking(), self._complaints, QUESTION_S, self._asking)
-        cluster = self._cluster
-
-        def ask(attempt_s: float) -> dict[int, int]:
-            attempt_s, self._question_s = min(attempt_s, self._question_s), 2 * self._question_s
-            places = [(topic, number) for number in partitions]
-            answers = ask_edges(cluster.client, places, "latest", attempt_s, committed=committed)
-            found = {number: offset_of(answer.result(timeout=attempt_s + 1)) for (_, number), answer in answers.items()}
-            self._question_s = QUESTION_S
-            return found
-
-        try:
-            found = cluster.insisted(ask, f"asking for the ends of {topic}")
-        except DispatcherError as fault:
-            raise _passing(fault) from None
-        self._complaints.forget()
-        return found
-
-    def since(self, topic: str, times_ms: Mapping[int, int]) -> dict[int, int]:
+    def since(self, topic: str, times_ms: Mapping[int, int]) -> Question:
         """Tell where the first record of a time (by partition, milliseconds since 1970) or later stands, or stands not before.
 
         Readers of what is committed are told of nothing behind the first open transaction: where there is none before it, it may stand
         there, from where the log was stable before it was asked.
         """
-        stable = self._ends(topic, tuple(times_ms), committed=True)
-        consumer = self._consumer()
-        asked = {(topic, number): time_ms for number, time_ms in times_ms.items()}
+        stable = yield from self._ends(topic, tuple(times_ms), committed=True)
+        times = {(topic, number): time_ms for number, time_ms in times_ms.items()}
+
+        def ask(client: AdminClient, attempt_s: float) -> _Answers:
+            return ask_times(client, times, attempt_s)
+
+        found = yield from self._told(topic, ask, time_offset_of)
+        return stable | {number: offset for number, offset in found.items() if offset is not None}
+
+    def _ends(self, topic: str, partitions: Collection[int], *, committed: bool = False) -> Question:
+        places = [(topic, number) for number in partitions]
+
+        def ask(client: AdminClient, attempt_s: float) -> _Answers:
+            return ask_edges(client, places, "latest", attempt_s, committed=committed)
+
+        return (yield from self._told(topic, ask, offset_of))
+
+    def _told(
+        self, topic: str, ask: Callable[[AdminClient, float], _Answers], take: Callable[[ListOffsetsResultInfo], _Offset]
+    ) -> Generator[bool, None, dict[int, _Offset]]:
+        """Ask for offsets until there is an answer, which `take` takes out of what comes."""
+        if self._cluster is None:
+            self._cluster = Cluster(self._asking(), self._complaints, QUESTION_S, self._asking)
+        cluster = self._cluster
+
+        def once(attempt_s: float) -> Generator[bool, None, dict[int, _Offset]]:
+            attempt_s, self._question_s = min(attempt_s, self._question_s), 2 * self._question_s
+            answers = ask(cluster.client, attempt_s)
+            try:
+                yield from _landed(answers.values(), attempt_s + 1)
+                found = {number: take(answer.result(timeout=0)) for (_, number), answer in answers.items()}
+            except KafkaException as failure:
+                if (error := error_of(failure)) is not None and error.code() == KafkaError._NOENT:
+                    yield from self._require(cluster.client, topic, {number for _, number in answers})
+                raise
+            self._question_s = QUESTION_S
+            return found
+
         try:
-            found = patiently(lambda left_s: at_times(consumer, asked, left_s), time.monotonic() + QUESTION_S)
-        except KafkaException as failure:
-            self._let_go(consumer, failure)
-            raise self._fault(failure, topic) from None
-        self._idle.append(consumer)
-        return stable | {number: offset for (_, number), offset in found.items() if offset is not None}
+            found = yield from cluster.insisting(once, f"asking for places in {topic}")
+        except DispatcherError as fault:
+            raise _passing(fault) from None
+        self._complaints.forget()
+        return found
+
+    def _require(self, client: AdminClient, topic: str, partitions: Collection[int]) -> Generator[bool, None, None]:
+        """Nobody leads one of these: raise TopicAway where there is no such topic, PartitionAway where there is no such partition.
+
+        librdkafka says the same of those as of a partition that has no leader for a moment. What cannot be found out is left open.
+        """
+        (described,) = client.describe_topics(TopicCollection([topic]), request_timeout=QUESTION_S).values()
+        yield from _landed([described], QUESTION_S + 1)
+        try:
+            count = len(described.result(timeout=0).partitions)
+        except (KafkaException, FutureTimeout) as failure:
+            if (error := error_of(failure)) is not None and error.code() in {*_GONE, *RIGHTS}:
+                raise self._fault(failure, topic) from None
+            return
+        if count <= max(partitions):
+            raise PartitionAway(f"topic {topic} has no partition {max(partitions)} (it has {count})", "was the topic made anew?")
 
     def read(self, topic: str, ranges: Mapping[int, tuple[int, int]]) -> Items:
         """Yield the records from an offset up to, not including, another, by partition, in each one's order.
@@ -203,8 +243,8 @@ class CompactedReader:
             now = time.monotonic()
             if message is None:
                 if now - quiet_since > QUIET_S:
-                    self._look(topic, stretches)
-                    quiet_since = now
+                    yield from self._look(topic, stretches)
+                    quiet_since = time.monotonic()
                 yield None
                 continue
             quiet_since = now
@@ -227,9 +267,12 @@ class CompactedReader:
                 consumer.incremental_unassign([TopicPartition(topic, number)])
                 yield Ended(number)
 
-    def _look(self, topic: str, stretches: Mapping[int, Stretch]) -> None:
+    def _look(self, topic: str, stretches: Mapping[int, Stretch]) -> Items:
         """Nothing came for a while: an open transaction, unless Kafka is away or the log is not the one that it was."""
-        for number, end in self.ends(topic, stretches).items():
+        ends: dict[int, int] = {}
+        for _ in _kept(self.ends(topic, tuple(stretches)), ends):
+            yield None
+        for number, end in ends.items():
             if (stop := stretches[number].stop) is not None and end < stop:
                 raise BrokerAway(f"partition {number} of {topic} ends before where it did end", "was the topic made anew?")
 
@@ -239,6 +282,18 @@ class CompactedReader:
             gone = no_topic(topic)
             return TopicAway(gone.message, gone.hint)
         return _passing(self._complaints.fault(failure, f"reading {topic}"))
+
+
+def _landed(answers: Collection[Future[Any]], within_s: float) -> Generator[bool, None, None]:
+    """Wait for answers in steps; who takes one that is not there afterwards is told so by it."""
+    end = time.monotonic() + within_s
+    while wait(answers, STEP_S).not_done and time.monotonic() < end:
+        yield True
+
+
+def _kept(question: Question, answer: dict[int, int]) -> Generator[bool, None, None]:
+    """The steps of a question, whose answer goes into `answer`."""
+    answer.update((yield from question))
 
 
 def _has_failed(message: Message | None) -> bool:

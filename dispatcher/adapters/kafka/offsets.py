@@ -21,6 +21,8 @@ Place = tuple[str, int]  # topic, partition
 Edge = Literal["earliest", "latest"]
 
 PAUSE_S = 0.1
+# What a broker answers where no record has that time or a later one.
+_NONE = -1
 
 _Answer = TypeVar("_Answer")
 
@@ -38,6 +40,20 @@ def ask_edges(
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
     asked = client.list_offsets({TopicPartition(*place): spec for place in places}, isolation_level=isolation, request_timeout=attempt_s)
     return {(part.topic, part.partition): answer for part, answer in asked.items()}
+
+
+def ask_times(client: AdminClient, times_ms: dict[Place, int], attempt_s: float) -> dict[Place, Future[ListOffsetsResultInfo]]:
+    """Ask for the offsets of the first records from a time on, of those that are committed. Use `time_offset_of` on the answers."""
+    asked: dict[TopicPartition, OffsetSpec] = {}
+    for place, time_ms in times_ms.items():
+        asked[TopicPartition(*place)] = OffsetSpec.for_timestamp(time_ms)
+    answers = client.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=attempt_s)
+    return {(part.topic, part.partition): answer for part, answer in answers.items()}
+
+
+def time_offset_of(answer: ListOffsetsResultInfo) -> int | None:
+    """Give the offset of an answer to `ask_times`; None where all are older. KafkaException where it holds none."""
+    return None if answer.offset == _NONE else _told(answer.offset)
 
 
 def watermarks(consumer: Consumer, place: Place, timeout_s: float) -> tuple[int, int]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from dispatcher.errors import PartitionAway, TopicAway
 from tests.sim.contract.worlds import World
 from tests.sim.contract.writer import Writer
 
@@ -120,3 +123,20 @@ def _rest(world: World, reader: Any, found: list[Told]) -> list[Told]:
 
     world.until(is_over, "the end of the reading")
     return found
+
+
+def test_what_is_not_there_is_told_as_such(world: World) -> None:
+    """A topic that was deleted, and one that has fewer partitions than it had: nothing that waiting would mend, and told at once."""
+    reader = world.reader()
+    assert {0: 0} == reader.ends(world.requests, [0])
+    deleted = f"{world.requests}.deleted"
+    with pytest.raises(TopicAway) as gone:
+        reader.ends(deleted, [0])
+    assert gone.type is TopicAway
+    with pytest.raises(TopicAway):
+        reader.since(deleted, {0: 0})
+    with pytest.raises(PartitionAway):
+        reader.ends(world.requests, [99])
+    with pytest.raises(PartitionAway):
+        reader.since(world.requests, {99: 0})
+    assert {0: 0} == reader.ends(world.requests, [0])

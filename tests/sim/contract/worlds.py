@@ -15,7 +15,7 @@ from greenlet import getcurrent
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.clients import GroupProtocol
-from dispatcher.adapters.kafka.compacted import CompactedReader, Items
+from dispatcher.adapters.kafka.compacted import CompactedReader, Items, Question
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.settings import Settings
 from tests.sim import consumer as simulated
@@ -74,6 +74,16 @@ class _Plain(Cluster):
         """Nobody judges what becomes readable."""
 
 
+def answered(question: Question) -> dict[int, int]:
+    """Ask to the end."""
+    while True:
+        try:
+            next(question)
+        except StopIteration as end:
+            found: dict[int, int] = end.value
+            return found
+
+
 class Reading:
     """A reader of either kind, item by item."""
 
@@ -83,11 +93,11 @@ class Reading:
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """Give the ends of partitions."""
-        return self._reader.ends(topic, partitions)
+        return answered(self._reader.ends(topic, partitions))
 
     def since(self, topic: str, times_ms: dict[int, int]) -> dict[int, int]:
         """As `CompactedReader.since`."""
-        return self._reader.since(topic, times_ms)
+        return answered(self._reader.since(topic, times_ms))
 
     def begin(self, topic: str, ranges: dict[int, tuple[int, int]]) -> None:
         """Begin to read these."""
