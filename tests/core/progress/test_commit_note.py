@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.bounds import EPOCH_MAX, OFFSET_MAX
 from dispatcher.core.progress.commit_note import METADATA_MAX, CommitNote, decode, next_epoch
 
 TOPIC = bytes(range(16))
-COUNTERS = st.integers(0, 2**64 - 1)
+COUNTERS = st.integers(0, EPOCH_MAX)
 
 
 # Gaps and lengths of settled ranges, from some offset on.
 RANGES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**12)), max_size=2000)
 
 
-@given(st.binary(min_size=16, max_size=16), COUNTERS, COUNTERS, st.integers(0, 2**62))
+@given(st.binary(min_size=16, max_size=16), COUNTERS, COUNTERS, st.integers(0, OFFSET_MAX))
 def test_a_note_is_read_back(topic: bytes, epoch: int, transaction: int, position: int) -> None:
-    """Any epoch and number of 64 bits; without ranges the text is ASCII of a fixed length far below Kafka's 4,096 bytes."""
+    """Any epoch and number that counts; without ranges the text is ASCII of a fixed length far below Kafka's 4,096 bytes."""
     note = CommitNote(topic, epoch, transaction, position)
     text = note.encode()
     assert len(text.encode("ascii")) == 64
