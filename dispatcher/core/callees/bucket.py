@@ -36,12 +36,13 @@ class Bucket:
         self._used += amount
         return Slot(amount, now)
 
-    def correct(self, _: Slot, by: int, capacity: int, now: float) -> None:
-        """It was more than was counted, or less: what is given back was refilled as if it had been used, and the bucket overflows."""
+    def correct(self, slot: Slot, by: int, capacity: int, now: float) -> None:
+        """It was more than was counted, or less: of what is given back, what was refilled since may have been used by others."""
         self._refill(capacity, now)
-        self._used = max(0.0, self._used + by)
+        refilled = (now - slot.at) * capacity / self._window_s if by < 0 else 0.0
+        self._used = max(0.0, self._used + by + min(refilled, -by if by < 0 else 0.0))
 
-    def late(self, _: Slot, __: float) -> None:
+    def late(self, slot: Slot, at: float) -> None:
         """Without effect: what comes later to a bucket finds it the fuller."""
 
     def _refill(self, capacity: int, now: float) -> None:

@@ -60,10 +60,10 @@ class Meter:
             self._counter.correct(entry.slot, amount - entry.amount, capacity, now)
         self._ceiling.give_back(entry.amount - amount)
 
-    def late(self, entry: Entry, by_s: float) -> None:
-        """Its call may have come so much later to its callee than others do."""
+    def late(self, entry: Entry, began: float, by_s: float) -> None:
+        """Its call, made then, may have come so much later to its callee than others do."""
         if entry.slot is not None:
-            self._counter.late(entry.slot, min(by_s, self.window_s / LATE_MAX))
+            self._counter.late(entry.slot, began + min(by_s, self.window_s / LATE_MAX))
 
     def hear(self, entry: Entry, left: float, until: float, now: float) -> None:
         """The callee said to this call that so much is left until then."""

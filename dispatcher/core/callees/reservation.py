@@ -64,7 +64,7 @@ class Reservation:
         if self._began is not None and finding is not None and finding.fault is Party.NOBODY:
             late_s = {limit: limit.late_by(now - self._began) for limit in self._limits}
             for limit, entry in self._entries:
-                entry.meter.late(entry, late_s[limit])
+                entry.meter.late(entry, self._began, late_s[limit])
         was_sent = self._began is not None and known is not Known.NOT_SENT
         tokens = self._taken(finding, said) if was_sent else 0
         for limit, entry in self._entries:

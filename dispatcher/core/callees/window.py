@@ -70,9 +70,9 @@ class Window:
         slot.amount += by
         self._used += by
 
-    def late(self, slot: Slot, by_s: float) -> None:
-        """What is counted there came so much later to its callee: so much later it leaves."""
-        slot.at += by_s
+    def late(self, slot: Slot, at: float) -> None:
+        """What is counted there may have come to its callee as late as that: it leaves by then."""
+        slot.at = max(slot.at, at)
 
     def _forget(self, now: float) -> None:
         while self._log and self._log[0].at + self._span_s <= now:

@@ -212,6 +212,17 @@ def test_a_call_that_came_late_leaves_the_window_later() -> None:
         assert pytest.approx(NOW + 10 + later_s) == of.free_at(0, NOW + 6)
 
 
+def test_calls_that_came_late_together_are_as_late_as_the_last_of_them() -> None:
+    """Nine that were sent at once, each a little later than usual: they do not add up."""
+    of = limit(requests=18, window_s=10)
+    early, late = [made(of) for _ in range(9)], [made(of, NOW + 1) for _ in range(9)]
+    for calls, took_s in ((early, 0.1), (late, 0.11)):
+        for one in calls:
+            one.end(OK, SILENT, (NOW if calls is early else NOW + 1) + took_s, 600.0)
+    assert 9 == free(of, NOW + 10)
+    assert pytest.approx(NOW + 11.01) == of.free_at(0, NOW + 10)
+
+
 def test_half_a_limit_is_half_of_everything() -> None:
     """And none of it lets nobody through, until that changes."""
     of = limit(requests=5, concurrency=3, tokens=100, window_s=10)

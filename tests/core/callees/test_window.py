@@ -120,6 +120,18 @@ def test_what_was_not_used_is_free_again_and_what_was_more_counts() -> None:
     assert (12.0, 22.0) == (counter.free_at(40, 100, 12.0), counter.free_at(41, 100, 12.0))
 
 
+def test_what_comes_back_late_to_a_bucket_has_been_refilled_meanwhile() -> None:
+    """One call that was not sent, and another that was, of two in four seconds: a third one begins when it would have without the first."""
+    counter = Bucket(4.0)
+    unsent = counter.count(1, 2, 0.0)
+    counter.count(1, 2, 2.0)
+    counter.correct(unsent, -1, 2, 3.0)
+    assert (3.0, 4.0) == (counter.free_at(1, 2, 3.0), counter.free_at(2, 2, 3.0))
+    at_once = Bucket(4.0)
+    at_once.correct(at_once.count(1, 2, 0.0), -1, 2, 0.0)
+    assert 0.0 == at_once.free_at(2, 2, 0.0)
+
+
 def test_more_than_there_is_in_a_whole_window_is_never_free() -> None:
     """Whoever asks decides what then."""
     assert (None, None) == (Window(1.0).free_at(11, 10, 0.0), Bucket(1.0).free_at(11, 10, 0.0))
