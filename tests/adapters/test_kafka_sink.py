@@ -33,6 +33,24 @@ class Hanging:
         self.gate.get()
 
 
+class MetByTheFirst(set[int]):
+    """A set whose first removal meets the client's fatal error, as whatever is called first in a report may."""
+
+    def discard(self, element: int) -> None:  # type: ignore[override]
+        super().discard(element)
+        if raised := self.__dict__.setdefault("raised", [SystemError("a result with an exception set")]):
+            raise raised.pop()
+
+
+def test_a_report_in_the_middle_of_a_fatal_error_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever of it meets that error first: a message that was not written does not count as written."""
+    made = Sink(NOBODY, None, {})
+    monkeypatch.setattr(made, "_unreported", MetByTheFirst({0}))
+    made._report(0, 0, KafkaError(KafkaError._FENCED), None)
+    made._report(0, 1, KafkaError(KafkaError._FENCED), None)
+    assert [(0, "fatal"), (1, "fatal")] == [(failure.index, failure.kind) for failure in made.undelivered]
+
+
 def test_a_call_that_hangs_in_the_client_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client may never come back from sending offsets (librdkafka issues 5456 and 5511): then a new producer has to be made."""
     monkeypatch.setattr(sink, "STEP_S", 0.01)

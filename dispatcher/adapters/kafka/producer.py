@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException, Producer
 # A fatal error (fenced, or its sequence is lost) is not told to the error callback: confluent-kafka 2.16 raises it out of whatever call
 # serves the callbacks. A report that is delivered in the same call then finds that exception on its way, and what it asks the client
 # raises SystemError.
-_RAISED = (KafkaException, SystemError)
+RAISED = (KafkaException, SystemError)
 
 
 class SteadyProducer(Producer):
@@ -17,12 +17,12 @@ class SteadyProducer(Producer):
         """Serve callbacks; how many."""
         try:
             return super().poll(timeout)
-        except _RAISED:
+        except RAISED:
             return 0
 
     def flush(self, timeout: float = -1) -> int:
         """Wait for reports; how many messages are left."""
         try:
             return super().flush(timeout)
-        except _RAISED:
+        except RAISED:
             return len(self)

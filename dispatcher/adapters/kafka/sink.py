@@ -20,6 +20,7 @@ from confluent_kafka import Message as ClientMessage
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import FENCED, is_fatal
+from dispatcher.adapters.kafka.producer import RAISED
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.messages.record import Message
 from dispatcher.errors import BrokerError
@@ -125,7 +126,7 @@ class Sink:
         self._questions: Cluster | None = None
         self._producer: Producer | None = None
         self._outsider: Consumer | None = None
-        self._undelivered: list[Undelivered] = []
+        self._undelivered: dict[int, Undelivered] = {}
         self._missing: set[str] = set()  # topics, as was last said
         self._places: dict[bytes, int] = {}
         # Reports of an earlier round (an aborted transaction's) may come late and must not be counted in this one.
@@ -173,7 +174,7 @@ class Sink:
 
     def commit(self) -> None:
         """Commit the transaction; never without a message that a client refused because it had failed for good."""
-        if any(failure.kind == "fatal" for failure in self._undelivered):
+        if any(failure.kind == "fatal" for failure in self._undelivered.values()):
             # librdkafka keeps such errors and the state of the transaction apart: a commit may pass, with positions and without outcomes.
             raise Failed(KafkaError(KafkaError._FATAL))
         self._step(partial(self._open.commit_transaction, STEP_S))
@@ -186,7 +187,7 @@ class Sink:
         """At least once: wait until everything produced is acknowledged or refused; False where the time was too short."""
         if not self._open.flush(timeout_s) and self._unreported:
             # A client that fails for good may do so in the middle of a report, which then reaches nobody: its message may be there or not.
-            self._undelivered += [Undelivered(index, "fatal", "_FATAL") for index in sorted(self._unreported)]
+            self._undelivered |= {index: Undelivered(index, "fatal", "_FATAL") for index in sorted(self._unreported)}
             self._unreported.clear()
         return not self._unreported
 
@@ -197,7 +198,7 @@ class Sink:
     @property
     def undelivered(self) -> list[Undelivered]:
         """Messages since `begin` (or `forget`) that the broker did not take."""
-        return list(self._undelivered)
+        return list(self._undelivered.values())
 
     def take_places(self) -> dict[bytes, int]:
         """Where parked requests stand in their topic, by their keys there, as the broker told since this was asked; some may be missing."""
@@ -278,9 +279,17 @@ class Sink:
         # Runs inside a call of the client: it may note, and nothing else.
         if round_ != self._round:
             return
+        try:
+            self._take_in(index, error, message)
+        except RAISED:
+            # A fatal error is on its way out of that call, and whatever is done first here meets it, be it a set's own method. Now it
+            # has been met.
+            self._take_in(index, error, message)
+
+    def _take_in(self, index: int, error: KafkaError | None, message: ClientMessage | None) -> None:
         self._unreported.discard(index)
         if error is not None:
-            self._undelivered.append(_undelivered(index, error))
+            self._undelivered[index] = _undelivered(index, error)
         elif message is not None and message.topic() == self._settings.topics.parked:
             self._note_place(message)
 
