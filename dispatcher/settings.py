@@ -197,7 +197,8 @@ class WorkerSettings(Section):
     http_engine: Literal["aiohttp", "httpx"] = "aiohttp"
     # Time for calls in hand when partitions are taken away or on SIGTERM; longer than call_timeout_s, so that they are finished, not cut.
     drain_s: Positive = 75
-    # Buffer of one partition: what it can finish in drain_s, since kept partitions live on it while another drains.
+    # Buffer of one partition: what it can finish in drain_s, since kept partitions live on it while another drains. Thresholds, as the two
+    # below: from there on nothing more is fetched, and what was fetched ahead (some 12 MiB of a partition) comes all the same.
     lane_buffer_max_records: Count = 4000
     lane_buffer_max_bytes: Count = 16 * MIB
     # The same for all partitions of this worker together: what one process may hold in memory.
@@ -215,7 +216,8 @@ class WorkerSettings(Section):
     # Requests that may wait behind a halted key; newer ones are dead-lettered at once.
     halted_max_records: Count = 1000
     # What to do where retention removed requests that were never executed, or the position is of a former topic of this name: stop that
-    # partition, or go on at its first record, counted and logged. A position that is missing or beyond the end always stops it.
+    # partition, or go on at its first record, counted and logged; and where the broker has lost the log's end: forget what has ended beyond
+    # it. A position that is missing or beyond the end always stops it.
     on_gap: Literal["stop", "continue"] = "stop"
     # Start of one transaction (or commit) to the start of the next under load; an idle worker publishes at once.
     commit_interval_ms: Annotated[int, Field(ge=0, le=10_000)] = 20

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Committed, Unsettled
-from dispatcher.core.progress.gap import Cause, Gap, former, gap_at
+from dispatcher.core.progress.commit_note import decode
+from dispatcher.core.progress.gap import Cause, Gap, cut_off, former, gap_at
 from dispatcher.errors import BrokerError
 from dispatcher.worker.topic_watch import grown
 
@@ -74,7 +75,16 @@ class Gaps:
         passed: list[Gap] = []
         for gap in stale:
             del sound[gap.partition]
+        mapped = {n: note for n in sound if (note := decode(found[n].metadata, self._topic_id)) is not None and note.settled_at(sound[n])}
+        unsure = {n: sound.pop(n) for n in mapped}
         try:
+            for n, at in unsure.items():
+                cut = cut_off(n, at, mapped[n], *self._source.edges(n, ANSWER_S))
+                if cut is not None and not self._passes:
+                    self._stand([cut])
+                    continue
+                sound[n] = at
+                passed += [] if cut is None else [cut]
             if unset:
                 self._refuse_others()
                 self._stand(Gap(n, Cause.NO_POSITION, None) for n in sorted(unset))

@@ -320,7 +320,7 @@ class Poller:
         sound, passed = self._gaps.sound(found)
         for gap in passed:
             n = gap.partition
-            self._joining[n] = _Joining(Committed(gap.goes_on_at, None), self._joining[n].since)
+            self._joining[n] = _Joining(Committed(gap.goes_on_at, gap.metadata), self._joining[n].since)
             self._source.restart(n, gap.goes_on_at)
             self._brakes.resume(n)
             self._pass(gap, None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from dispatcher.adapters.kafka.source import Committed, Unsettled
-from dispatcher.core.progress.commit_note import CommitNote
+from dispatcher.core.progress.commit_note import CommitNote, decode
 from dispatcher.core.progress.gap import Cause
 from dispatcher.errors import BrokerError
 from dispatcher.worker.gaps import ASK_AGAIN_S, REMIND_S, Gaps
@@ -201,3 +201,31 @@ def test_a_start_that_nobody_tells_is_not_made_up() -> None:
     found = gaps(source, passes=True)
     assert ({0: 3}, []) == found.sound({1: STALE, 0: Committed(3, None)})
     assert {} == found.standing
+
+
+def test_a_log_that_has_lost_its_end_stops_its_partition() -> None:
+    """New requests get the offsets of what has ended there, and would be taken for it. Others, and whoever has no map, are not touched."""
+    beyond, within = ((55, 58), (59, END + 3), (END + 5, END + 9)), ((55, END),)
+    group = {n: Committed(52, CommitNote(TOPIC, 4, 1, 52, settled).encode()) for n, settled in enumerate((beyond, within, ()))}
+    source, log = Source(), Diary()
+    standing = gaps(source, log)
+    assert ({1: 52, 2: 52}, []) == standing.sound(group)
+    assert {0: Cause.LOG_CUT} == {n: gap.cause for n, gap in standing.standing.items()}
+    assert ({0}, 2) == (source.paused, source.asked)
+    standing.remind(0.0)
+    assert [("gap", "log_cut", 52, END)] == [(e["event"], e["cause"], e["position"], e["log_end"]) for e in log.errors]
+    passing = gaps(Source(), passes=True)
+    sound, (passed,) = passing.sound(group)
+    note = decode(passed.metadata, TOPIC)
+    assert note is not None
+    assert ({0: 52, 1: 52, 2: 52}, 52) == (sound, passed.goes_on_at)
+    assert (4, ((55, 58), (59, END))) == (note.epoch, note.settled_at(52))
+
+
+def test_where_nobody_tells_the_end_of_a_log_its_map_is_not_believed() -> None:
+    """The partition is looked at again; whoever has no map goes on."""
+    source = Source()
+    source.is_away = True
+    found = gaps(source)
+    mapped = Committed(52, CommitNote(TOPIC, 4, 1, 52, ((55, 58),)).encode())
+    assert ({1: 3}, [], {}) == (*found.sound({0: mapped, 1: Committed(3, None), 2: mapped}), found.standing)

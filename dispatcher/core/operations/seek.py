@@ -92,14 +92,15 @@ def _fault() -> ConfigError:
 class Effect:
     """What a move means for one partition, which has offsets from `first` up to `end`, and parked entries by offset.
 
-    Counted by records that are fed to `take`, or by `estimate` from offsets alone; then it is not `exact`.
+    Counted by records that are fed to `take`, or by `estimate` from offsets alone; then it is not `exact`. What retention removed
+    before it had ended is never executed either, wherever the position goes: its offsets count, at least as many as there were requests.
     """
 
     def __init__(self, headway: Headway, to: int, first: int, end: int, entries: Mapping[int, Entry]) -> None:
         self.to = to
         self.headway = headway
         self.again = 0
-        self.never = 0
+        self.never = self._removed = _unsettled_below(headway, first)
         self.keys: Counter[bytes | None] = Counter()
         self.exact = True
         # What no worker takes up, before the move either: it would come to life if the position passed it.
@@ -143,11 +144,17 @@ class Effect:
         low, high = self.reach
         ranges = ((low, self._position), *self.headway.settled)
         self.again = _within(ranges, self.to, high) - len(self.dropped)
-        self.never = max(0, self.to - low) - _within(ranges, low, self.to)
+        self.never = self._removed + max(0, self.to - low) - _within(ranges, low, self.to)
 
     @property
     def _position(self) -> int:
         return self._first if self.headway.position is None else max(self._first, self.headway.position)
+
+
+def _unsettled_below(headway: Headway, first: int) -> int:
+    """How many offsets from the position up to `first` have not ended."""
+    position = first if headway.position is None else headway.position
+    return max(0, first - position) - _within(headway.settled, position, first)
 
 
 def _within(ranges: Iterable[tuple[int, int]], low: int, high: int) -> int:

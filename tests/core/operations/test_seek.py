@@ -116,6 +116,16 @@ def test_back_again_and_never() -> None:
     assert 3 == forth.settled_above
 
 
+def test_what_retention_removed_unexecuted_counts_as_never_executed() -> None:
+    """Wherever the position goes: at 3, 5 and 6 have ended, and the log begins at 9 now."""
+    for to in (9, 12):
+        effect = Effect(at(3, (5, 7)), to, 9, 12, {})
+        assert (4, 4 + to - 9) == (effect.never, counted(effect).never)
+        effect.estimate()
+        assert 4 + to - 9 == effect.never
+    assert 0 == Effect(at(9), 9, 9, 12, {}).never
+
+
 def test_to_where_it_stands_is_nothing_unless_there_is_a_map_or_an_entry_to_drop() -> None:
     """A repeat after an interruption has entries to drop; after it was done it has nothing to do."""
     assert Effect(at(5), 5, 0, END, entries(3)).is_nothing
@@ -148,6 +158,7 @@ def test_counting_offsets_gives_what_counting_records_gives(
     whole = range(first, END)
     ended = {o for o in whole if headway.is_settled(o) and o not in moved}
     assert len([o for o in ended if o >= to]) == counts.again == guess.again
-    assert len([o for o in whole if o < to and not headway.is_settled(o)]) == counts.never == guess.never
+    removed = range(first if position is None else position, first)
+    assert len([o for o in (*removed, *whole) if o < to and not headway.is_settled(o)]) == counts.never == guess.never
     assert (True, False) == (counts.exact, guess.exact)
     assert len(moved) == len(counts.dropped) + len(counts.kept) + len(counts.void)

@@ -35,7 +35,9 @@ def test_only_where_one_place_is_right_can_reading_go_on_by_itself() -> None:
         Cause.FORMER_TOPIC: True,
         Cause.BEYOND_END: False,
         Cause.NO_POSITION: False,
+        Cause.LOG_CUT: False,
     }
+    assert 7 == Gap(0, Cause.LOG_CUT, 7, START, END).goes_on_at, "where it stood, less what had ended beyond the end"
     assert START == Gap(0, Cause.RETENTION, 7, START, END).goes_on_at
     assert not Gap(0, Cause.RETENTION, 7).may_be_passed, "nobody knows yet where"
 
