@@ -17,7 +17,7 @@ from typing import Protocol
 from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
-from dispatcher.core.progress.commit_note import CommitNote, Range, decode, next_epoch
+from dispatcher.core.progress.commit_note import FOREIGN, MISSING, WITHOUT_NOTE, CommitNote, Range, decode, next_epoch
 from dispatcher.core.progress.gap import Gap
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
@@ -365,8 +365,8 @@ class Poller:
     def _next_note(self, partition: int, joining: _Joining) -> CommitNote:
         text = joining.found.metadata if joining.found else None
         note = decode(text, self._topic_id)
-        if text and note is None:
-            self._log.warning("commit_metadata_ignored", partition=partition, hint="another tool committed, or the topic was made anew")
+        if note is None:
+            (self._log.warning if text else self._log.info)(FOREIGN if text else MISSING, partition=partition, hint=WITHOUT_NOTE)
         position = _position(joining)
         settled = () if note is None else note.settled_at(position)
         if note is not None and note.settled and not settled:

@@ -28,6 +28,11 @@ _MAGIC, _VERSION = b"dsp", 2
 # Four characters of base64 carry three bytes.
 RANGES_MAX_BYTES = METADATA_MAX // 4 * 3 - _HEAD.size - _BODY.size
 
+# How a worker tells of a position without a note, and what follows: what had ended above it is not known any more. A group that has just
+# been given its first positions has none either.
+FOREIGN, MISSING = "commit_metadata_ignored", "commit_note_missing"
+WITHOUT_NOTE = "unless the group is new, another tool committed: what had ended above this position is called, and answered, again"
+
 Range = tuple[int, int]
 
 
