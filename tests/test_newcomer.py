@@ -93,7 +93,7 @@ def test_a_terminal_keeps_its_variables_and_ends_what_stays(tmp_path: Path) -> N
         done = terminal.type('echo "$A $PWD"; echo wrong >&2; false   # a remark')
         assert (done.code, done.out, done.err) == (1, f"1 {scratch}\n", "wrong\n")
         assert terminal.type("false | true").code == 1
-        terminal.leave_running("trap 'exit 7' INT; echo set; while true; do read -t 0.1 x < /dev/zero; done")
+        terminal.leave_running("trap 'exit 7' INT; echo set; tail -f /dev/null")
         eventually(lambda: any(path.read_text() == "set\n" for path in scratch.glob("*.out")), what="the trap is set")
         assert [code for _, code in terminal.end_staying()] == [7]
 
