@@ -89,10 +89,8 @@ class Restorer:
         self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
         self._journal = JournalLog(settings, topic_id_text, reader, clock, log)
         # What an assignment has to know before its first call, in the order in which the engine is told.
-        self._logs: tuple[ParkedLog | JournalLog | StateLog, ...] = (
-            *(self._parked, self._journal),
-            StateLog(topics.state, topic_id_text, reader, log),
-        )
+        state = StateLog(topics.state, topic_id_text, reader, log)
+        self._logs: tuple[ParkedLog | JournalLog | StateLog, ...] = self._parked, self._journal, state
         self._engine = engine
         self._post = post
         self._inbox = inbox

@@ -10,13 +10,11 @@ from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from dispatcher.adapters.kafka.compacted import Ended, Items
+from dispatcher.adapters.kafka.compacted import Ended, Items, Question
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 
 Steps = Generator[bool, None, None]
-# What is asked of Kafka: steps that wait, and then the answer, by partition.
-Question = Generator[bool, None, dict[int, int]]
 
 # Of readings beside each other, so many steps of one come before the next.
 STEPS_BESIDE = 100

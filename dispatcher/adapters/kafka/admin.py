@@ -99,20 +99,18 @@ class Cluster:
 
     def insisted(self, question: Callable[[float], _Answer], doing: str) -> _Answer:
         """Do what `settled` does with a question that waits for its answer itself, and raises KafkaException where it is none."""
-        end = time.monotonic() + self.timeout_s
-        pause_s = _POLL_S
+
+        def at_once(attempt_s: float) -> Generator[bool, None, _Answer]:
+            yield from ()
+            return question(attempt_s)
+
+        steps = self.insisting(at_once, doing)
         while True:
-            began = time.monotonic()
-            attempt_s = max(0.1, min(_ATTEMPT_S, end - began))
             try:
-                answer = question(attempt_s)
-            except (KafkaException, FutureTimeout) as failure:
-                self._weigh(failure, doing, began, end)
-            else:
-                self._silent_since = None
+                next(steps)
+            except StopIteration as told:
+                answer: _Answer = told.value
                 return answer
-            self.client.poll(pause_s)
-            pause_s = min(2 * pause_s, _POLL_MAX_S)
 
     def insisting(self, question: Callable[[float], Generator[bool, None, _Answer]], doing: str) -> Generator[bool, None, _Answer]:
         """Do what `insisted` does with a question that waits in steps, as this does: each yields True, a moment later."""

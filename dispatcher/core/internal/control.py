@@ -106,7 +106,7 @@ def partition_target(partition: int) -> str:
 
 
 def request_target(position_id: str) -> str:
-    """The target that a request is; `position_id` as `core.envelope.position_id` makes it."""
+    """The target that a request is; `position_id` as `core.messages.envelope.position_id` makes it."""
     return f"{Kind.REQUEST.value}:{position_id}"
 
 

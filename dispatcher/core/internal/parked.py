@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
-from dispatcher.core.bounds import is_count, is_offset, is_time
+from dispatcher.core.bounds import is_offset
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
-from dispatcher.core.internal.tried import mono_of, wall_of
+from dispatcher.core.internal.tried import has_tries, mono_of, wall_of
 from dispatcher.core.messages.foresight import foresee
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import PRIORITY_USUAL
@@ -31,7 +31,6 @@ PARKED_HEADER = "dispatcher-parked"
 OVERHEAD_MAX_BYTES = 1024
 
 _VERSION = 1
-_WHY = re.compile(r"[a-z_]{1,32}")
 _KEY = re.compile(r"([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
 
 
@@ -190,13 +189,9 @@ def _facts(raw: bytes | None) -> dict[str, Any] | None:
     if not isinstance(facts, dict) or facts.get("v") != _VERSION:
         return None
     right = (
-        is_count(facts.get("calls"))
-        and is_count(facts.get("failures"))
-        and is_time(facts.get("due"))
-        and all(facts.get(name) is None or is_time(facts[name]) for name in ("hinted", "started"))
+        has_tries(facts)
+        and facts["why"] != ""
         and (facts.get("ts") is None or is_offset(facts["ts"]))
         and all(type(facts.get(name)) is bool for name in ("has_value", "has_headers"))
-        and isinstance(facts.get("why"), str)
-        and _WHY.fullmatch(facts["why"]) is not None
     )
     return {"hinted": None, "started": None, "ts": None} | facts if right else None

@@ -11,6 +11,7 @@ The last record of a key counts, and a tombstone ends it. Times in it are wall c
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,16 +145,20 @@ def _facts(raw: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(facts, dict) or facts.get("v") != _VERSION:
         return None
-    right = (
+    right = has_tries(facts) and is_time(facts.get("at")) and type(facts.get("begun")) is bool
+    return {"hinted": None, "started": None} | facts if right else None
+
+
+def has_tries(facts: Mapping[str, Any]) -> bool:
+    """Whether JSON says what notes and parked requests both say of tries, every field of the kind that it must be."""
+    return (
         is_count(facts.get("calls"))
         and is_count(facts.get("failures"))
-        and all(is_time(facts.get(name)) for name in ("at", "due"))
+        and is_time(facts.get("due"))
         and all(facts.get(name) is None or is_time(facts[name]) for name in ("hinted", "started"))
-        and type(facts.get("begun")) is bool
         and isinstance(facts.get("why"), str)
         and _WHY.fullmatch(facts["why"]) is not None
     )
-    return {"hinted": None, "started": None} | facts if right else None
 
 
 def _key(topic_id_text: str, partition: int, offset: int) -> bytes:
