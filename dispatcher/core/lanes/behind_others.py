@@ -44,3 +44,27 @@ class BehindOthers:
         """Forget all."""
         self._queued.clear()
         self._free_since.clear()
+
+
+class _Alone(BehindOthers):
+    """Of the lane of one key, in which nobody waits behind others. It knows nothing, and there is one for all of them."""
+
+    def came(self, key: bytes | None) -> None:
+        """As in `BehindOthers`."""
+
+    def went(self, key: bytes | None) -> None:
+        """As in `BehindOthers`."""
+
+    def ended(self, key: bytes | None, now: float) -> None:
+        """As in `BehindOthers`."""
+
+    def waited_s(self, key: bytes | None, arrived: float, now: float) -> float:
+        """As in `BehindOthers`."""
+        del key, arrived, now
+        return 0.0
+
+    def clear(self) -> None:
+        """As in `BehindOthers`."""
+
+
+ALONE = _Alone()

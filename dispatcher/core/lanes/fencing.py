@@ -8,9 +8,13 @@ from dispatcher.core.messages.call import Call
 from dispatcher.core.messages.request import Request
 
 
-def fenced(request: Request, owner: Owner, key: bytes | None, attempt: int, timeout_s: float) -> Call:
-    """The call of this request under this assignment, number `attempt`; `key` is that of its lane, None in strict mode."""
-    record, of = request.record, request.call
+def fenced(request: Request, owner: Owner, key: bytes | None, attempt: int, wall: float) -> Call:
+    """The call of this request under this assignment, number `attempt`; `key` is that of its lane, None in strict mode.
+
+    It begins at `wall`, seconds since 1970, and is cut off at the request's deadline.
+    """
+    record, of, deadline = request.record, request.call, request.deadline
+    timeout_s = of.timeout_s if deadline is None else min(of.timeout_s, deadline - wall)
     fences = (
         ("Dispatcher-Topic", record.topic),
         ("Dispatcher-Partition", str(record.partition)),

@@ -24,17 +24,32 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.journal import Find
 from dispatcher.core.internal.parked import Entry, Parked
 from dispatcher.core.internal.tried import Note, Tried
-from dispatcher.core.lanes.behind_others import BehindOthers
+from dispatcher.core.lanes.behind_others import ALONE, BehindOthers
 from dispatcher.core.lanes.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.lanes.fencing import fenced
 from dispatcher.core.lanes.intake import Intake
-from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting, read_back
+from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
 from dispatcher.core.lanes.noting import Noting
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Bounds, Moved, Parking
 from dispatcher.core.lanes.passage import Passage
 from dispatcher.core.lanes.recalling import Recalling
-from dispatcher.core.lanes.steps import BUSY, CLOSED, CUT_OFF, IDLE, READY, CutOff, Fetch, Held, Intend, Settle, Start, Step, Tell, Wait
+from dispatcher.core.lanes.steps import (
+    BUSY,
+    CLOSED,
+    IDLE,
+    READY,
+    CutOff,
+    Fetch,
+    Held,
+    Intend,
+    Settle,
+    Start,
+    Step,
+    Tell,
+    Wait,
+)
+from dispatcher.core.lanes.wanted_ends import WantedEnds
 from dispatcher.core.messages.call import CallResult
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded
@@ -92,13 +107,13 @@ class Lane:
         self._intake = Intake(self._endings, decoder, tried)
         self._parking = Parking(owner, decoder, self._queue, tried)
         self._noting = Noting(owner.partition, decoder)
-        self._early: dict[int, Early] = {}  # offsets of what is to end, and is in a call or on its way back; and why
+        self._early = WantedEnds(self._queue, self._parking)
         self._head: _Head | None = None
         self._settled: Outcome | None = None
         self._calling = False
         self._began = 0.0
         self._closed = False
-        self._behind_others = BehindOthers() if key is None else None
+        self._behind_others = BehindOthers() if key is None else ALONE
 
     def __len__(self) -> int:
         """Records in memory that have not ended: queued, waiting or called."""
@@ -174,25 +189,22 @@ class Lane:
             return held, None
         if (gated := self.passage.why(instant.mono)) is not None:
             return gated
-        queue = self._queue
-        until, why = queue.due if self._head is None and not queue.front and queue.parked else 0.0, "parked"
-        if self._head is not None:
-            until, why = self._head.waiting.not_before, self._head.waiting.why
+        head = self._head
+        until, why = (self._queue.due(instant), "parked") if head is None else (head.waiting.not_before, head.waiting.why)
         if until > instant.mono:
             return why, until
         return (UNPUBLISHED if self._noting.coming is not None else "", None)
 
     def queue_of(self, key: bytes | None) -> int:
         """How many requests of a key wait here: those of this lane, in memory or parked; in a strict one those of that key in memory."""
-        return len(self) + self.parked if self._behind_others is None else self._behind_others[key]
+        return self._behind_others[key] if self.key is None else len(self) + self.parked
 
     # --- records come ---------------------------------------------------------------------------------------------------------------
 
     def add(self, record: Record, now: float) -> None:
         """Queue a record that came at `now`, monotonic seconds."""
         self._queue.add(Waiting(record, now))
-        if self._behind_others is not None:
-            self._behind_others.came(record.key)
+        self._behind_others.came(record.key)
 
     def refuse(self, record: Record) -> None:
         """Take a record only to refuse it, out of turn: too many wait behind a halted key."""
@@ -203,10 +215,7 @@ class Lane:
         entries, head = list(entries), self._head
         if head is not None and entries and entries[0].offset < head.waiting.record.offset:
             # It was made the head before this was known.
-            self._head = None
-            self._queue.front.insert(0, head.waiting)
-            if self._behind_others is not None:
-                self._behind_others.came(head.waiting.record.key)
+            self._put_back(head)
         self._queue.restore(entries, instant)
 
     def admit(self, entry: Entry, due: float) -> None:
@@ -215,20 +224,15 @@ class Lane:
 
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
         """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that were to end early."""
-        found, answered = list(found), {entry.offset for entry in missing}
-        answered |= {one.record.offset for one in found}
-        places = {entry.offset: entry.place for entry in self._queue.awaited}
-        self._queue.awaited = tuple(entry for entry in self._queue.awaited if entry.offset not in answered)
-        outcomes = []
-        for one in () if self._closed else found:
-            offset = one.record.offset
-            waiting = read_back(one, places.get(offset, -1), instant)
-            if (early := self._early.get(offset)) is not None:
+        outcomes, missing = [], list(missing)
+        came = self._parking.fetched(found, missing, instant)
+        for waiting in () if self._closed else came:
+            if (early := self._early.get(waiting.record.offset)) is not None:
                 outcomes.append(self._intake.end(waiting, early, instant))
             else:
-                self._queue.front.append(waiting)
-        for offset in answered:
-            self._early.pop(offset, None)
+                self._queue.came_back(waiting)
+        for offset in [*(waiting.record.offset for waiting in came), *(entry.offset for entry in missing)]:
+            self._early.pop(offset)
         return outcomes
 
     def placed(self, offset: int, place: int) -> Fetch | None:
@@ -236,7 +240,7 @@ class Lane:
         if self._closed:
             return None
         self._parking.placed(offset, place)
-        return self._read_to_end(offset) if offset in self._early else None
+        return self._early.read(offset, has_head=self._head is not None) if offset in self._early else None
 
     # --- it moves -------------------------------------------------------------------------------------------------------------------
 
@@ -246,12 +250,10 @@ class Lane:
         self._queue.clear()
         self._overflow.clear()
         self._parking.places.clear()
-        if self._behind_others is not None:
-            self._behind_others.clear()
+        self._behind_others.clear()
         if not self._calling and self._settled is None and not self._noting.intent:
             self._head = None
-        called = None if self._head is None else self._head.waiting.record.offset
-        self._early = {offset: early for offset, early in self._early.items() if offset == called}
+        self._early.keep(None if self._head is None else self._head.waiting.record.offset)
 
     def next(self, instant: Instant, *, may_call: bool = True) -> Step:
         """What is to be done now. After Start and Fetch the lane is Busy, after Settle its next record is the head."""
@@ -314,7 +316,7 @@ class Lane:
         is_spared = self.passage.answered(head.request, result, finding, instant, used)
         its, tries = patience(head.request, self._decoder.settings, instant), waiting.tries
         verdict = judge(result, tries, its, instant, chance, finding=finding, is_spared=is_spared)
-        early = self._early.pop(waiting.record.offset, None)
+        early = self._early.pop(waiting.record.offset)
         if isinstance(verdict, Retry):
             waiting.tries, waiting.not_before, waiting.why = verdict.tries, verdict.at, verdict.why
             self._noting.attempted(waiting, instant)
@@ -332,7 +334,7 @@ class Lane:
         if head is None or not self._calling:
             raise AssertionError("no call in flight was cut off")
         waiting = head.waiting
-        early = self._early.pop(waiting.record.offset, None)
+        early = self._early.pop(waiting.record.offset)
         assert isinstance(early, Cancelled)
         self._calling = False
         self.last_s = instant.mono - self._began
@@ -364,25 +366,18 @@ class Lane:
         head = self._head
         if head is not None and head.waiting.record.offset == offset:
             if self._calling:
-                return self._end_in_call(offset, early)
+                return self._early.in_call(offset, early)
             if self._settled is not None:
                 return None
             self._head = None
             self._forget(instant)
             return self._endings.early(head.request, early, head.waiting.tries.calls, instant).billed(head.waiting.used)
         if (waiting := self._queue.remove(offset)) is not None:
-            self._unqueue(waiting.record)
+            self._behind_others.went(waiting.record.key)
             return self._intake.end(waiting, early, instant)
         if not self.holds(offset):
             return None
-        self._early[offset] = early
-        return self._read_to_end(offset)
-
-    def _end_in_call(self, offset: int, early: Early) -> CutOff | None:
-        known = self._early.get(offset)
-        if not isinstance(early, Expired) and not isinstance(known, Cancelled):
-            self._early[offset] = early
-        return CUT_OFF if isinstance(early, Cancelled) and not isinstance(known, Cancelled) else None
+        return self._early.parked(offset, early, has_head=self._head is not None)
 
     def is_waiting_long(self, instant: Instant, long_s: float) -> bool:
         """Whether nothing of it can start for `long_s` seconds to come."""
@@ -416,41 +411,23 @@ class Lane:
         moved[0].extend(self._intake.refused(waiting, instant) for waiting in self._parking.take_too_large(bounds))
         return moved
 
-    def _read_to_end(self, offset: int) -> Fetch | None:
-        """What has to be read so that a parked request can be answered; None where that is under way, or cannot be done yet.
-
-        Where the first of all expires it is waited for: it may have been called, and then its end may halt those behind it.
-        """
-        is_first = self._head is None and self._queue.first_offset == offset and isinstance(self._early.get(offset), Expired)
-        entry = self._parking.take(offset)
-        if entry is None:
-            return None
-        if is_first:
-            self._queue.awaited = (entry,)
-        return Fetch((entry,))
-
     def _next_head(self, instant: Instant, *, may_call: bool) -> Step | None:
         """Make the next record the head; what is to be done instead, where that cannot be or where it ended at once."""
-        queue = self._queue
-        if not queue.front:
-            if queue.awaited:
-                return BUSY
-            queue.refill(instant)
-            if not queue.front:
-                return self._next_parked(instant, may_call=may_call) if queue.parked else IDLE
-        first = queue.front[0].record
-        if (why := self._why_held(first.key)) and not self._intake.is_begun(first.offset):
+        first = self._queue.turn(instant)
+        if first is None:
+            return BUSY if self._queue.awaited else IDLE
+        if isinstance(first, Entry):
+            return self._next_parked(first, instant, may_call=may_call)
+        if (why := self._why_held(first.record.key)) and not self._intake.is_begun(first.record.offset):
             return Held(why)
-        refused = self._take(queue.front.pop(0), instant)
+        refused = self._take(first, instant)
         return None if refused is None else self._settle(refused, instant)
 
-    def _next_parked(self, instant: Instant, *, may_call: bool) -> Step:
-        queue = self._queue
-        first = queue.parked[0]
+    def _next_parked(self, first: Entry, instant: Instant, *, may_call: bool) -> Step:
         if why := self._why_held(first.key):
             return Held(why)
-        if queue.due > instant.mono:
-            return Wait(queue.due, first.why)
+        if (due := self._queue.due(instant)) > instant.mono:
+            return Wait(due, first.why)
         if not self._parking.is_placed(first.offset):
             return BUSY  # `placed` comes with its acknowledgement
         if not may_call:
@@ -458,7 +435,8 @@ class Lane:
         return Fetch(self._parking.take_first())
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
-        self._unqueue(waiting.record)
+        self._queue.take(waiting)
+        self._behind_others.went(waiting.record.key)
         taken = self._intake.take(waiting, instant)
         if isinstance(taken, Outcome):
             return taken
@@ -466,14 +444,16 @@ class Lane:
         self._recalling.begin(taken, waiting)
         return None
 
+    def _put_back(self, head: _Head) -> None:
+        """It is not its turn after all."""
+        self._head = None
+        self._queue.put_back(head.waiting)
+        self._behind_others.came(head.waiting.record.key)
+
     def _forget(self, instant: Instant) -> None:
         """The request whose turn it was has ended: what was said of it, and a call of it that was about to begin."""
         self._noting.forget()
         self.passage.cut_off(instant.mono)
-
-    def _unqueue(self, record: Record) -> None:
-        if self._behind_others is not None:
-            self._behind_others.went(record.key)
 
     def _start(self, head: _Head, instant: Instant) -> Start:
         self._calling = True
@@ -483,18 +463,15 @@ class Lane:
         first = waiting.started is None
         if waiting.started is None:
             waiting.started = instant.mono
-        of, deadline = head.request.call, head.request.deadline
-        timeout_s = of.timeout_s if deadline is None else min(of.timeout_s, deadline - instant.wall)
-        call = fenced(head.request, self.owner, self.key, tries.calls, timeout_s)
-        waited_s, behind_s = instant.mono - waiting.arrived, 0.0
-        if self._behind_others is not None:
-            behind_s = self._behind_others.waited_s(waiting.record.key, waiting.arrived, instant.mono)
-        return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0, limited_s=self.passage.limited_s)
+        call = fenced(head.request, self.owner, self.key, tries.calls, instant.wall)
+        behind_s = self._behind_others.waited_s(waiting.record.key, waiting.arrived, instant.mono)
+        return Start(
+            call, head.request, tries.calls, instant.mono - waiting.arrived, behind_s if first else 0.0, limited_s=self.passage.limited_s
+        )
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         outcome = outcome.billed(None if self._head is None else self._head.waiting.used)
         self._settled = self._head = None
         self._forget(instant)
-        if self._behind_others is not None:
-            self._behind_others.ended(outcome.record.key if outcome.record else None, instant.mono)
+        self._behind_others.ended(outcome.record.key if outcome.record else None, instant.mono)
         return Settle(outcome)

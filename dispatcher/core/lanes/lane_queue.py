@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, takewhile
@@ -58,20 +58,20 @@ def read_back(one: Parked, place: int, instant: Instant) -> Waiting:
 
 
 class LaneQueue:
-    """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory.
+    """Owned by one Lane. In order: `front` in memory, `awaited` (on their way back), `parked`, `back` in memory: so are the turns.
 
     Each is in the order of the log, so that one of many thousands is found by halves: those who cancel may cancel them all. Newer
     records queue behind. Of what an earlier owner had parked, some may stand in `back` too, between records that it had not.
     Lists, since most are short or empty, and there are many: an empty deque takes 760 bytes, and moving up 4,000 records one microsecond.
     """
 
-    __slots__ = ("_behind", "awaited", "back", "due", "front", "parked")
+    __slots__ = ("_behind", "_due", "awaited", "back", "front", "parked")
 
     def __init__(self) -> None:
         self.front: list[Waiting] = []
         self.awaited: tuple[Entry, ...] = ()
         self.parked: list[Entry] = []
-        self.due = 0.0  # of the first of `parked`, monotonic
+        self._due = 0.0  # of the first of `parked`, monotonic
         self.back: list[Waiting | Entry] = []
         self._behind = 0  # parked ones in `back`
 
@@ -80,7 +80,7 @@ class LaneQueue:
         return len(self.front) + len(self.back) - self._behind
 
     def __contains__(self, offset: int) -> bool:
-        return any(_find(queue, offset) is not None for queue in (self.front, self.awaited, self.parked, self.back))
+        return any(find(queue, offset) is not None for queue in (self.front, self.awaited, self.parked, self.back))
 
     @property
     def aside(self) -> int:
@@ -91,7 +91,7 @@ class LaneQueue:
     def first_offset(self) -> int | None:
         """Where the first of all stands in the log."""
         first = self._first
-        return None if first is None else _offset_of(first)
+        return None if first is None else offset_of(first)
 
     def first_key(self, default: bytes | None) -> bytes | None:
         """The key of the first of all; `default` where there is none."""
@@ -110,6 +110,54 @@ class LaneQueue:
     def _first(self) -> Waiting | Entry | None:
         return next(chain(self.front, self.awaited, self.parked, self.back), None)
 
+    def due(self, instant: Instant) -> float:
+        """When the first of all is to be read, where it is parked: monotonic seconds, 0 for at once."""
+        del instant
+        return self._due if self.parked and not self.front else 0.0
+
+    def is_foremost(self, offset: int, *, has_head: bool) -> bool:
+        """Whether that request has nothing before it that has to end first, nor the one whose turn it is, if there is one."""
+        return not has_head and self.first_offset == offset
+
+    # --- turns ----------------------------------------------------------------------------------------------------------------------
+
+    def turn(self, instant: Instant) -> Waiting | Entry | None:
+        """Whose turn it is; None where nothing is left, or where it is on its way back."""
+        if not self.front and not self.awaited:
+            self.refill(instant)
+        if self.front:
+            return self.front[0]
+        return None if self.awaited else next(iter(self.parked), None)
+
+    def take(self, waiting: Waiting) -> None:
+        """It has its turn, and leaves the line."""
+        assert waiting is self.front[0]
+        del self.front[0]
+
+    def put_back(self, waiting: Waiting) -> None:
+        """It had its turn, and nothing came of it."""
+        self.front.insert(0, waiting)
+
+    def next_parked(self, count: int, is_placed: Callable[[int], bool]) -> tuple[Entry, ...]:
+        """What of the parked ones has its turn next, in order: so many at most, and only what can be read."""
+        return tuple(takewhile(lambda one: is_placed(one.offset), self.parked[:count]))
+
+    def send_for(self, entries: tuple[Entry, ...]) -> None:
+        """These of the parked ones, the first, are on their way back from now on."""
+        del self.parked[: len(entries)]
+        self._due = 0.0
+        self.awaited = entries
+
+    def came_back(self, waiting: Waiting) -> None:
+        """One that was awaited is in memory again; in the order in which they were sent for."""
+        self.front.append(waiting)
+
+    def behind_first(self, keep: int) -> list[Waiting]:
+        """What can be moved aside but for the first `keep`: what stands in front."""
+        return self.front[keep:]
+
+    # --- the line -------------------------------------------------------------------------------------------------------------------
+
     def waiting(self) -> Iterator[Waiting]:
         """What is in memory."""
         return (one for one in chain(self.front, self.back) if isinstance(one, Waiting))
@@ -122,7 +170,7 @@ class LaneQueue:
         """Parked before, in order: each comes where it stood in the log. Nothing was parked or admitted yet."""
         read: list[Waiting | Entry] = [*self.front]
         parked: list[Waiting | Entry] = [*entries]
-        self.back = list(merge(read, parked, key=_offset_of))
+        self.back = list(merge(read, parked, key=offset_of))
         self.front.clear()
         self._behind = len(parked)
         self.refill(instant)
@@ -134,7 +182,7 @@ class LaneQueue:
             self._behind += 1
             return
         if not self.parked:
-            self.due = due
+            self._due = due
         self.parked.append(entry)
 
     def refill(self, instant: Instant) -> None:
@@ -153,7 +201,7 @@ class LaneQueue:
         del self.back[:taken]
         self._behind -= len(self.parked)
         if self.parked:
-            self.due = until_at(self.parked[0].due, instant)
+            self._due = until_at(self.parked[0].due, instant)
 
     @property
     def has_behind(self) -> bool:
@@ -166,7 +214,7 @@ class LaneQueue:
         if first is None:
             return
         self.front[keep:] = [waiting for waiting, _ in line[:first]]
-        self.due = line[first][0].not_before
+        self._due = line[first][0].not_before
         behind = [*(entry or waiting for waiting, entry in line[first:]), *self.parked, *self.back]
         self.parked.clear()
         self.move_back(behind)
@@ -181,7 +229,7 @@ class LaneQueue:
     def remove(self, offset: int) -> Waiting | None:
         """Take one that is in memory out of the line."""
         for queue in (self.front, self.back):
-            place = _find(queue, offset)
+            place = find(queue, offset)
             if place is not None and isinstance(found := queue[place], Waiting):
                 del queue[place]
                 return found
@@ -190,12 +238,12 @@ class LaneQueue:
     def remove_parked(self, offset: int) -> Entry | None:
         """Take one that is parked out of the line."""
         for queue in (self.parked, self.back):
-            place = _find(queue, offset)
+            place = find(queue, offset)
             if place is not None and isinstance(found := queue[place], Entry):
                 if queue is self.back:
                     self._behind -= 1
                 elif place == 0:
-                    self.due = 0.0
+                    self._due = 0.0
                 del queue[place]
                 return found
         return None
@@ -209,11 +257,12 @@ class LaneQueue:
         self._behind = 0
 
 
-def _offset_of(one: Waiting | Entry) -> int:
+def offset_of(one: Waiting | Entry) -> int:
+    """Where a request stands in the log."""
     return one.record.offset if isinstance(one, Waiting) else one.offset
 
 
-def _find(queue: Sequence[Waiting | Entry], offset: int) -> int | None:
+def find(queue: Sequence[Waiting | Entry], offset: int) -> int | None:
     """Where the request of that offset stands in a queue."""
-    place = bisect_left(queue, offset, key=_offset_of)
-    return place if place < len(queue) and _offset_of(queue[place]) == offset else None
+    place = bisect_left(queue, offset, key=offset_of)
+    return place if place < len(queue) and offset_of(queue[place]) == offset else None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.parked import Entry, Parked, parked
 from dispatcher.core.internal.tried import Tried
-from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
+from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting, read_back
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder
@@ -61,12 +60,17 @@ class Parking:
 
     def take_first(self) -> tuple[Entry, ...]:
         """Take what is to be read next, in order; it is awaited from now on."""
-        queue = self._queue
-        batch = tuple(self._located(entry) for entry in takewhile(lambda one: self.is_placed(one.offset), queue.parked[:FETCH_MAX]))
-        del queue.parked[: len(batch)]
-        queue.due = 0.0
-        queue.awaited = batch
+        batch = tuple(map(self._located, self._queue.next_parked(FETCH_MAX, self.is_placed)))
+        self._queue.send_for(batch)
         return batch
+
+    def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Waiting]:
+        """The payloads of what was sent for; what is missing is gone. Returns what has come, in order, and does not queue it."""
+        queue = self._queue
+        found, places = list(found), {entry.offset: entry.place for entry in queue.awaited}
+        answered = {one.record.offset for one in found} | {entry.offset for entry in missing}
+        queue.awaited = tuple(entry for entry in queue.awaited if entry.offset not in answered)
+        return [read_back(one, places.get(one.record.offset, -1), instant) for one in found]
 
     def move(self, tried: Waiting | None, keep: int, bounds: Bounds, instant: Instant, moved: Moved) -> bool:
         """Move what stands in memory behind the first `keep`, `tried` before all, which is a head that waits; whether that went.
@@ -74,7 +78,7 @@ class Parking:
         What is over the bounds stays, and so does what a call may have been made of: each in its place between the others' places.
         """
         queue = self._queue
-        ahead = [*([] if tried is None else [tried]), *queue.front[keep:]]
+        ahead = [*([] if tried is None else [tried]), *queue.behind_first(keep)]
         line = [(waiting, self._moved(waiting, bounds, instant, moved, changed=waiting is tried)) for waiting in ahead]
         goes = tried is not None and line[0][1] is not None
         queue.move_front(keep, line[tried is not None and not goes :])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
-from heapq import heappop, heappush
 
 from dispatcher.core.callees.gate import Gate
 from dispatcher.core.instant import Instant
@@ -21,6 +19,7 @@ from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.lanes.steps import Fetch
+from dispatcher.core.lanes.withheld import Withheld
 from dispatcher.core.messages.foresight import deadline_of
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Decoder
@@ -60,7 +59,6 @@ class Partition:
             "_unpublished_bytes",
             "_void",
             "_withheld",
-            "_withheld_of",
         ),
         *("_why_held", "calls", "closed", "deadlines", "is_restored", "journal", "lanes", "limit", "owner", "parked", "progress"),
     )
@@ -102,9 +100,7 @@ class Partition:
         # Outcomes handed out and not yet acknowledged, the oldest first: their bytes, and since when they wait (monotonic seconds).
         self._unpublished: dict[int, tuple[int, float]] = {}
         self._unpublished_bytes = 0
-        # Outcomes that no commit could tell of yet, the oldest first, and the offsets of each lane among them.
-        self._withheld: list[tuple[int, Outcome]] = []
-        self._withheld_of: dict[bytes | None, list[int]] = {}
+        self._withheld = Withheld()
         self._stuck = NOTHING  # what waits long and could not be moved aside, when that was tried last
         self._tap = Tap()
 
@@ -180,7 +176,7 @@ class Partition:
         if not self._withheld and not self.is_map_full:
             return True
         offset = lane.first_offset
-        if offset is None or self._is_behind_withheld(lane.key, offset):
+        if offset is None or self._withheld.is_behind(lane.key, offset):
             return False
         return not (self.is_map_full and self.progress.is_open(offset) and self.progress.adds_range(offset))
 
@@ -297,29 +293,17 @@ class Partition:
         assert outcome.record is not None
         offset, lane = outcome.record.offset, outcome.record.key if self._by_key else None
         self.parked += outcome.parks and self.progress.is_open(offset)
-        if self._is_behind_withheld(lane, offset) or not self._fits(offset):
-            heappush(self._withheld, (offset, outcome))
-            insort(self._withheld_of.setdefault(lane, []), offset)
+        if self._withheld.is_behind(lane, offset) or not self._fits(offset):
+            self._withheld.add(lane, offset, outcome)
             return []
         return [self._settle(outcome, now), *self.released(now)]
 
     def released(self, now: float) -> list[Outcome]:
         """Outcomes that were withheld, and of which a commit can tell now."""
         done = []
-        while self._withheld and self._fits(self._withheld[0][0]):
-            offset, outcome = heappop(self._withheld)
-            assert outcome.record is not None
-            lane = outcome.record.key if self._by_key else None
-            self._withheld_of[lane].remove(offset)
-            if not self._withheld_of[lane]:
-                del self._withheld_of[lane]
-            done.append(self._settle(outcome, now))
+        while self._withheld and self._fits(self._withheld.first):
+            done.append(self._settle(self._withheld.pop(), now))
         return done
-
-    def _is_behind_withheld(self, lane: bytes | None, offset: int) -> bool:
-        """Whether something older of the lane has ended and cannot be published yet."""
-        older = self._withheld_of.get(lane)
-        return older is not None and older[0] < offset
 
     def _fits(self, offset: int) -> bool:
         """Whether a commit can tell that the record at `offset` has ended; what was parked has left the log before."""
