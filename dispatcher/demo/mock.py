@@ -20,7 +20,8 @@ from dispatcher.adapters.kafka.group import outsider
 from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.adapters.logs import configure
 from dispatcher.settings import Settings
-from dispatcher.worker.process import Surroundings, run_worker
+from dispatcher.worker.process import run_worker
+from dispatcher.worker.surroundings import Surroundings
 
 _ANSWER_S = 10.0
 

@@ -8,9 +8,8 @@ import random
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -18,7 +17,6 @@ from typing import Any, NoReturn
 
 from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
-from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol, GroupTimes
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.membership import Membership
@@ -33,7 +31,7 @@ from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.operations.lane_board import CLIENT_PREFIX
 from dispatcher.core.progress.gap import Cause
-from dispatcher.errors import BrokerError, ConfigError, DispatcherError
+from dispatcher.errors import BrokerError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.attendance import LOOK_S, Attendance
 from dispatcher.worker.clock import SystemClock
@@ -46,15 +44,13 @@ from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.reporter import Reporter, reporter_of
 from dispatcher.worker.restorer import Restorer
-from dispatcher.worker.topic_watch import TopicWatch, grown
+from dispatcher.worker.surroundings import Surroundings, survey
+from dispatcher.worker.topic_watch import TopicWatch
 
 # A loop that has not turned for this long is stuck. The longest honest wait in one turn is a commit while the coordinator is away:
 # librdkafka holds it back for session.timeout.ms (45 s with KIP-848, where it cannot be set), then asks once more (10 s).
 LIVE_S = 90.0
 TICK_S = 0.5
-FACTS_TIMEOUT_S = 30.0
-# What is left of any reply or dead letter once it is cut twice, its headers included, is shorter than this.
-RECORD_MIN_BYTES = 16 * 1024
 # One look at the request topic; who gets no answer looks again later.
 TOPIC_LOOK_S = 5.0
 # What the publisher still does once the poller has ended concerns partitions that are not ours any more: it may end its step.
@@ -68,68 +64,6 @@ SESSIONS, SESSION_END_S = 2, 10.0
 DEFAULT_TIMES = GroupTimes(session_s=45.0, heartbeat_s=5.0)
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
 FILES_BESIDE = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a worker learns from the broker before it begins."""
-
-    requests: TopicFacts
-    reply_topics: Mapping[str, int]
-    limits: Mapping[str, int]  # bytes of one record, per topic that is written
-    protocol: GroupProtocol
-    times: GroupTimes | None = None  # of the group; None where the broker does not decide, or does not say
-
-
-def survey(settings: Settings) -> Surroundings:
-    """Ask the broker about topics and group protocol. Raises BrokerError or ConfigError where a worker could not keep its promises."""
-    topics = settings.topics
-    named = (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state)
-    ours = (*named, topics.control, topics.workers)
-    cluster = admin.connect(settings, FACTS_TIMEOUT_S)
-    found = admin.facts_of(cluster, {*ours, *topics.reply_topics})
-    missing = {*ours, *topics.reply_topics} - set(found)
-    if missing:
-        raise ConfigError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
-    requests = found[topics.requests]
-    _refuse_counts(
-        requests,
-        [found[name] for name in named if name != topics.requests],
-        [found[name] for name in (topics.control, topics.workers)],
-    )
-    _refuse_small([found[name] for name in (topics.replies, topics.dead_letters, *topics.reply_topics)])
-    closed = [name for name in ours if name != topics.requests and not found[name].is_writable]
-    if closed:
-        raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
-    protocol = settings.worker.protocol
-    times = clients.kip848_times(cluster.client) if protocol in {"auto", "consumer"} else None
-    if protocol == "auto":
-        protocol = "cooperative" if times is None else "consumer"
-    written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control, *topics.reply_topics}
-    reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
-    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, times)
-
-
-def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:
-    """Refuse topics whose partitions do not answer to those of the requests, or that have to be one log and are several."""
-    for topic in beside:
-        if topic.partitions != requests.partitions:
-            hint = "its records go to the request's partition number: make the counts equal"
-            if topic.partitions < requests.partitions:
-                hint = f"if the request topic was given more: {grown(topic.partitions).hint}"
-            raise ConfigError(f"{topic.name} has {topic.partitions} partitions and {requests.name} has {requests.partitions}", hint)
-    for topic in single:
-        if topic.partitions != 1:
-            hint = "delete it, and run `dispatcher topics init`"
-            raise ConfigError(f"{topic.name} has {topic.partitions} partitions, and its order needs a single one", hint)
-
-
-def _refuse_small(written: Iterable[TopicFacts]) -> None:
-    """Refuse topics that the shortest reply or dead letter may not fit into: nothing could be published any more, nor committed."""
-    for topic in written:
-        if topic.max_message_bytes < RECORD_MIN_BYTES:
-            hint = f"raise its max.message.bytes: a reply or dead letter that is cut as far as it can be takes up to {RECORD_MIN_BYTES}"
-            raise ConfigError(f"{topic.name} takes records of {topic.max_message_bytes} bytes", hint)
 
 
 def allow_files(inflight_max: int) -> None:

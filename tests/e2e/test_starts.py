@@ -10,8 +10,8 @@ from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
 from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
-from dispatcher.worker import process
-from dispatcher.worker.process import survey
+from dispatcher.worker import surroundings
+from dispatcher.worker.surroundings import survey
 from tests.e2e import operator
 from tests.e2e.stage import Worker, stage
 from tests.topics import SettingsFactory
@@ -67,7 +67,7 @@ def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time that a start waits (here 1 s): a sentence, for exit code 3."""
-    monkeypatch.setattr(process, "FACTS_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(surroundings, "FACTS_TIMEOUT_S", 1.0)
     nobody = Settings.model_validate({"kafka": {"bootstrap_servers": f"127.0.0.1:{free_port()}"}})
     with pytest.raises(BrokerError, match="cannot reach Kafka") as caught:
         survey(nobody)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.errors import ConfigError
-from dispatcher.worker.process import RECORD_MIN_BYTES, survey
+from dispatcher.worker.surroundings import RECORD_MIN_BYTES, survey
 from tests.e2e import operator
 from tests.e2e.stage import stage
 from tests.e2e.test_sizes import KIB, Sender, assert_committed, assert_hashed, by_offset, ending, numbered, reason

@@ -16,9 +16,10 @@ from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from dispatcher.worker import process
 from dispatcher.worker.poller import Poller
-from dispatcher.worker.process import Surroundings, Worker
+from dispatcher.worker.process import Worker
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
+from dispatcher.worker.surroundings import Surroundings
 from tests import loopback
 
 NOBODY = "127.0.0.1:1"
