@@ -17,7 +17,7 @@ from dispatcher.core.callees.gate import Gate
 from dispatcher.core.internal.control import Desired, Kind, parse_target
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry, Parked
-from dispatcher.core.internal.tried import Tried
+from dispatcher.core.internal.tried import NOTHING_NOTED, Noted
 from dispatcher.core.lanes.adaptive_timeout import AdaptiveTimeouts
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome, Owner
@@ -209,13 +209,13 @@ class Engine:
                         self.advance(partition, lane)
             self._tending.tend(partition)
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None, tried: Sequence[Tried] = ()) -> None:
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None, noted: Noted = NOTHING_NOTED) -> None:
         """What is parked of a partition, what has ended (None: nothing is remembered of that), what is noted of tries; calls may start."""
         partition = self._of(owner)
         if partition is None or partition.closed:
             return
         instant = self._clock.now()
-        for outcome in partition.restore(entries, instant, journal, tried):
+        for outcome in partition.restore(entries, instant, journal, noted):
             self._publisher.put(outcome)
         self._early.restored(partition)
         for lane in list(partition.lanes.values()):

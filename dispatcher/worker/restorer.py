@@ -17,7 +17,7 @@ from typing import Protocol
 
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry, Parked
-from dispatcher.core.internal.tried import Tried
+from dispatcher.core.internal.tried import Noted
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded
@@ -46,7 +46,7 @@ class EngineDoor(Protocol):
     """The engine's methods that the restorer posts; they run on the event loop."""
 
     def commanded(self, records: list[Record]) -> None: ...
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None: ...
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, noted: Noted) -> None: ...
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None: ...
     def recalled(self, recall: Recall, recorded: Recorded | None) -> None: ...
 
@@ -89,7 +89,7 @@ class Restorer:
         self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
         self._journal = JournalLog(settings, topic_id_text, reader, clock, log)
         # What an assignment has to know before its first call, in the order in which the engine is told.
-        state = StateLog(topics.state, topic_id_text, reader, log)
+        state = StateLog(topics.state, topics.requests, topic_id_text, reader, log)
         self._logs: tuple[ParkedLog | JournalLog | StateLog, ...] = self._parked, self._journal, state
         self._engine = engine
         self._post = post

@@ -1,14 +1,18 @@
-"""The state topic as an assignment wants it: what earlier owners have noted of the tries of requests that have not ended."""
+"""The state topic as an assignment wants it: what earlier owners have noted of the tries of requests that have not ended.
+
+Where the request topic ends is asked behind the end of the notes that are read: whoever wrote one had read its request before, so that what
+a note is about stood there, unless the log has lost it since.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from dispatcher.core.internal.tried import Tried, place_of, read_tried
+from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
-from dispatcher.worker.whole import Log, Reader, Steps, read_whole
+from dispatcher.worker.whole import Log, Reader, Steps, read_up_to
 
 
 class _Fold:
@@ -33,18 +37,27 @@ class _Fold:
 class StateLog:
     """Owned by the restorer. Keeps nothing: who asked has it."""
 
-    def __init__(self, topic: str, topic_id_text: str, reader: Reader, log: Log) -> None:
+    def __init__(self, topic: str, requests_topic: str, topic_id_text: str, reader: Reader, log: Log) -> None:
         self._topic = topic
+        self._requests_topic = requests_topic
         self._topic_id_text = topic_id_text
         self._reader = reader
         self._log = log
 
-    def restore(self, owners: Mapping[int, Owner], restored: Callable[[Owner, list[Tried]], None]) -> Steps:
+    def restore(self, owners: Mapping[int, Owner], restored: Callable[[Owner, Noted], None]) -> Steps:
         """Read partitions whole, and tell `restored` of each what is noted. `owners` as in `read_whole`."""
-        return read_whole(self._reader, self._topic, owners, partial(_Fold, self._topic_id_text), partial(self._tell, restored))
+        asked = tuple(owners)
+        ends = yield from self._reader.ends(self._topic, asked)
+        log_ends = yield from self._reader.ends(self._requests_topic, asked)
+        fold, tell = partial(_Fold, self._topic_id_text), partial(self._tell, restored, log_ends)
+        yield from read_up_to(self._reader, self._topic, ends, owners, fold, tell)
 
-    def _tell(self, restored: Callable[[Owner, list[Tried]], None], owner: Owner, fold: _Fold) -> None:
+    def _tell(self, restored: Callable[[Owner, Noted], None], log_ends: Mapping[int, int], owner: Owner, fold: _Fold) -> None:
         if fold.ignored:
             hint = "of a request topic that was made anew, or another program's: nothing comes of them"
             self._log.warning("state_ignored", partition=owner.partition, records=fold.ignored, hint=hint)
-        restored(owner, [fold.tried[n] for n in sorted(fold.tried)])
+        log_end = log_ends[owner.partition]
+        if lost := sum(offset >= log_end for offset in fold.tried):
+            hint = "the broker has lost the end of the log (unclean election, power loss), and others get those offsets: the notes are void"
+            self._log.warning("state_beyond_end", partition=owner.partition, records=lost, log_end=log_end, hint=hint)
+        restored(owner, Noted([fold.tried[n] for n in sorted(fold.tried)], log_end))

@@ -58,10 +58,21 @@ def read_whole(reader: Reader, topic: str, owners: Mapping[int, Owner], fold: Ca
 
     `owners`, by partition, may lose members meanwhile: assignments that were told, or are over.
     """
-    asked = tuple(owners)
-    ends = yield from reader.ends(topic, asked)
-    folds = {n: fold() for n in asked}
-    with closing(reader.read(topic, {n: (0, ends[n]) for n in asked})) as items:
+    ends = yield from reader.ends(topic, tuple(owners))
+    yield from read_up_to(reader, topic, ends, owners, fold, told)
+
+
+def read_up_to(
+    reader: Reader,
+    topic: str,
+    ends: Mapping[int, int],
+    owners: Mapping[int, Owner],
+    fold: Callable[[], F],
+    told: Callable[[Owner, F], None],
+) -> Steps:
+    """Read partitions up to ends that are known; else as `read_whole`."""
+    folds = {n: fold() for n in ends}
+    with closing(reader.read(topic, {n: (0, end) for n, end in ends.items()})) as items:
         for item in items:
             if isinstance(item, Record):
                 folds[item.partition].take(item)

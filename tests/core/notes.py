@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.core.internal.tried import Tried, place_of, read_tried
+from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.messages.record import Record
 from tests.specimens import TOPIC_ID
@@ -28,6 +28,6 @@ class Notes:
                 else:
                     self.known[offset] = tried
 
-    def tried(self) -> list[Tried]:
+    def noted(self) -> Noted:
         """What a new owner reads."""
-        return list(self.known.values())
+        return Noted(list(self.known.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 from queue import SimpleQueue
@@ -19,7 +19,7 @@ from dispatcher.adapters.logs import logger
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry, Parked, tombstone
-from dispatcher.core.internal.tried import Tried
+from dispatcher.core.internal.tried import Noted, Tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.recorded import Recorded
@@ -44,7 +44,7 @@ class Running:
         self._posted: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self.journals: dict[int, Journal] = {}  # as they were read last
         self.inbox: SimpleQueue[object] = SimpleQueue()
-        self.tried: dict[int, list[Tried]] = {}  # what the last answer said is noted
+        self.tried: dict[int, Iterable[Tried]] = {}  # what the last answer said is noted
         self.restorer = Restorer(
             settings, ID, CompactedReader(settings), self, lambda function, *args: function(*args), self.inbox, SystemClock(), logger()
         )
@@ -54,11 +54,11 @@ class Running:
     def commanded(self, records: list[Record]) -> None:
         self._posted.put(("commanded", records))
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None:
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, noted: Noted) -> None:
         if journal is not None:
             self.journals[owner.partition] = journal
         self._posted.put(("restored", (owner, entries)))
-        self.tried[owner.partition] = tried
+        self.tried[owner.partition] = noted.tried
 
     def fetched(self, owner: Owner, found: list[Parked], missing: list[Entry]) -> None:
         self._posted.put(("fetched", (owner, found, missing)))

@@ -18,7 +18,7 @@ from dispatcher.core.internal import control
 from dispatcher.core.internal.control import Desired
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry
-from dispatcher.core.internal.tried import Tried
+from dispatcher.core.internal.tried import Noted
 from dispatcher.core.lanes.buffer import Flow
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
@@ -402,10 +402,8 @@ def _called_before_it_is_restored(patch: pytest.MonkeyPatch) -> None:
 def _newer_parked_before_older_in_the_log(patch: pytest.MonkeyPatch) -> None:
     restore = Partition.restore
 
-    def at_once(
-        self: Partition, entries: Iterable[Entry], instant: Instant, journal: Journal | None, tried: Iterable[Tried]
-    ) -> list[Outcome]:
-        void = restore(self, entries, instant, journal, tried)
+    def at_once(self: Partition, entries: Iterable[Entry], instant: Instant, journal: Journal | None, noted: Noted) -> list[Outcome]:
+        void = restore(self, entries, instant, journal, noted)
         self.admit(1 << 62)
         return void
 

@@ -243,7 +243,7 @@ class Stage:
         for letter in wishes:
             match letter:
                 case Restore(owner):
-                    about = self.asides[owner.partition].entries(), self._journal(owner), self.notes[owner.partition].tried()
+                    about = self.asides[owner.partition].entries(), self._journal(owner), self.notes[owner.partition].noted()
                     self.engine.restored(owner, *about)
                 case Recall():
                     self.engine.recalled(letter, self._recorded(letter))

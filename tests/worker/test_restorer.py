@@ -15,7 +15,7 @@ from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry, Parked, tombstone
-from dispatcher.core.internal.tried import Tried
+from dispatcher.core.internal.tried import Noted, tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.recorded import Recorded
@@ -154,8 +154,8 @@ class Set:
     def commanded(self, records: list[Record]) -> None:
         self.told.append(("commanded", [record.key for record in records]))
 
-    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, tried: list[Tried]) -> None:
-        about = (*(() if journal is None else (journal,)), *((tried,) if tried else ()))
+    def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None, noted: Noted) -> None:
+        about = (*(() if journal is None else (journal,)), *((noted,) if noted.tried else ()))
         self.told.append(("restored", owner, entries, *about))
 
     def recalled(self, recall: Recall, recorded: Recorded | None) -> None:
@@ -191,6 +191,32 @@ def written(*requests: Parked) -> list[Message]:
 def command(key: bytes) -> Message:
     """Give a record of the control topic."""
     return Message(CONTROL, 0, key, b"{}", ())
+
+
+def test_notes_are_told_with_the_end_of_the_log_that_was_asked_behind_them() -> None:
+    """A note that is written meanwhile is not read: it may be of a request behind that end, which is not lost."""
+    made = Set()
+    notes = [tried(offset, Tries(2, 2), 0.0, "", Instant(5.0, 1e9)) for offset in (1, 2, 3)]
+    state, requests = SETTINGS.topics.state, SETTINGS.topics.requests
+    made.turn()
+    made.topics.write(*(each.message(state, ID, 0) for each in notes[:2]))
+    made.topics.write(*(Message(requests, 0, b"doc:1", b"{}", ()) for _ in range(2)))
+    made.topics.slow.add(requests)
+    assert [] == made.turn(Restore(Owner(0, 1)))
+    made.topics.write(notes[2].message(state, ID, 0), *(Message(requests, 0, b"doc:1", b"{}", ()) for _ in range(2)))
+    made.topics.slow.clear()
+    assert [("restored", Owner(0, 1), [], Noted(notes[:2], 4))] == made.turn()
+    assert 0 == made.log.events["state_beyond_end"]
+
+
+def test_notes_of_requests_that_the_log_has_lost_are_told_of() -> None:
+    """Whoever restarts a broker that has lost records reads how many of its tries are void."""
+    made = Set()
+    notes = [tried(offset, Tries(1, 1), 0.0, "", Instant(5.0, 1e9)) for offset in (1, 2)]
+    made.topics.write(*(each.message(SETTINGS.topics.state, ID, 0) for each in notes))
+    made.topics.write(*(Message(SETTINGS.topics.requests, 0, b"doc:1", b"{}", ()) for _ in range(2)))
+    assert ("restored", Owner(0, 1), [], Noted(notes, 2)) == made.turn(Restore(Owner(0, 1)))[-1]
+    assert 1 == made.log.events["state_beyond_end"]
 
 
 def test_control_is_told_whole_before_anything_else() -> None:

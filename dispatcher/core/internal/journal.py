@@ -24,6 +24,8 @@ _STATUSES = tuple(Status)
 # The callee has answered for good. Other ends leave something to be wished, and whoever redrives a request wishes it.
 _ANSWERED = frozenset({Status.OK, Status.ERROR})
 _NO_REDRIVE = bytes(8)
+# Where a request stood whose offset is another one's by now.
+_BEFORE_ALL = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,19 @@ class Journal:
     `is_fenced`: a request and its end are committed together, so that one that is read again is meant to be executed again.
     """
 
-    __slots__ = ("_coming", "_entries_max", "_is_fenced", "_line", "_place_of", "_places", "_rows", "_window_s", "dropped")
+    __slots__ = (
+        "_coming",
+        "_entries_max",
+        "_is_fenced",
+        "_last",
+        "_line",
+        "_lost",
+        "_place_of",
+        "_places",
+        "_rows",
+        "_window_s",
+        "dropped",
+    )
 
     def __init__(self, window_s: float, entries_max: int, *, is_fenced: bool = True) -> None:
         self._window_s = window_s
@@ -80,6 +94,8 @@ class Journal:
         self._coming: dict[bytes, Finished] = {}  # not published yet
         self._places: list[tuple[str, int]] = []
         self._place_of: dict[tuple[str, int], int] = {}
+        self._last = -1  # the highest offset of an entry
+        self._lost: frozenset[bytes] = frozenset()  # the rows of requests that the log has lost
         self.dropped = 0  # entries that went before their time, since there were more than it may hold
 
     def __len__(self) -> int:
@@ -95,7 +111,8 @@ class Journal:
         if row is None:
             return None
         _, fingerprint, offset, at, status, _, place, redrive = _ROW.unpack(row)
-        if at + self._window_s <= now or not self._answers(offset, _STATUSES[status], redrive, asked):
+        stood_at = _BEFORE_ALL if row in self._lost else offset
+        if at + self._window_s <= now or not self._answers(stood_at, _STATUSES[status], redrive, asked):
             return None
         if fingerprint != asked.fingerprint:
             return CONFLICT
@@ -127,12 +144,18 @@ class Journal:
         redrive, place = _redrive(finished.redrive_id), self._place(finished.reply_topic, finished.reply_partition)
         status = _STATUSES.index(finished.status)
         row = _ROW.pack(name, finished.fingerprint, finished.offset, finished.at, status, finished.calls > 0, place, redrive)
+        self._last = max(self._last, finished.offset)
         self._rows[name] = row
         self._line.append(row)
         self._forget(now)
         if len(self._line) > 2 * self._entries_max:
             # Behind one that stays, many may have been superseded.
             self._line = deque(one for one in self._line if self._rows.get(one[_NAME]) is one)
+
+    def lose(self, log_end: int) -> None:
+        """The log ends there: what has ended at or beyond it, its broker has lost. It was before whatever comes, and answers that."""
+        if self._last >= log_end:
+            self._lost = frozenset(row for row in self._rows.values() if _ROW.unpack(row)[2] >= log_end)
 
     def _is_answered(self, name: bytes, finished: Finished) -> bool:
         """Whether an end without a call says nothing beside what is known."""

@@ -11,7 +11,8 @@ The last record of a key counts, and a tombstone ends it. Times in it are wall c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,6 +80,20 @@ class Tried:
         if self.due == 0:
             return 0.0
         return instant.mono + min(self.due - instant.wall, max(0.0, self.due - self.at))
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the state topic says of a partition's requests, the last word of each; and where their log ends, asked after that.
+
+    A note at or beyond that end is of a request that the log has lost: the next one that comes gets its offset, and is another one.
+    """
+
+    tried: Iterable[Tried] = ()
+    log_end: int = sys.maxsize
+
+
+NOTHING_NOTED = Noted()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.control import HALTED
 from dispatcher.core.internal.journal import Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone, until_at
-from dispatcher.core.internal.tried import Note, Tried, forgotten
+from dispatcher.core.internal.tried import NOTHING_NOTED, Note, Noted, Tried, forgotten
 from dispatcher.core.lanes.buffer import NOTHING, Amount, Flow, Tap
 from dispatcher.core.lanes.deadlines import Deadlines
 from dispatcher.core.lanes.lane import Lane, WhyHeld
@@ -205,7 +205,7 @@ class Partition:
         return list(lanes)
 
     def restore(
-        self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None, tried: Iterable[Tried] = ()
+        self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None, noted: Noted = NOTHING_NOTED
     ) -> list[Outcome]:
         """What is parked, in order, what has ended, and what is noted of tries; from here on calls may start.
 
@@ -217,12 +217,13 @@ class Partition:
 
         A parked request joins its lane once the log has been read up to where it came from: an older one of its key may stand there still.
 
-        A note is newer than the parked request that it is about. It is void where its request has ended.
+        A note is newer than the parked request that it is about. It is void where its request has ended, or is lost.
         """
         entries = list(entries)
-        void = self._note_tried(tried, {entry.offset for entry in entries}, instant.mono)
+        void = self._note_tried(noted, {entry.offset for entry in entries}, instant.mono)
         if journal is not None:
             self.journal = journal
+            journal.lose(noted.log_end)
         by_lane: dict[bytes | None, list[Entry]] = {}
         for entry in entries:
             if not self.progress.is_settled(entry.offset):
@@ -242,10 +243,10 @@ class Partition:
             self._lane(key).restore(of, instant)
         return void
 
-    def _note_tried(self, tried: Iterable[Tried], parked: Container[int], now: float) -> list[Outcome]:
+    def _note_tried(self, noted: Noted, parked: Container[int], now: float) -> list[Outcome]:
         void = []
-        for one in tried:
-            if self.progress.is_settled(one.offset) and one.offset not in parked:
+        for one in noted.tried:
+            if one.offset >= noted.log_end or (self.progress.is_settled(one.offset) and one.offset not in parked):
                 void.append(self._hand_out(Outcome(self.owner, None, None), now, None, (self._forgotten(one.offset),)))
             else:
                 self._tried[one.offset] = one

@@ -51,6 +51,19 @@ def test_a_request_that_comes_again_is_known() -> None:
     assert found(Journal(WINDOW_S, 10)) is None
 
 
+def test_what_the_log_has_lost_answers_a_request_that_gets_its_offset_or_an_older_one() -> None:
+    """It was executed before whatever comes: only a position that was moved back makes a request stand before the end of its id."""
+    before, same = asked(offset=39), asked(offset=40)
+    made = journal(finished())
+    assert [None, None] == [found(made, one) for one in (before, same)]
+    made.lose(41)
+    assert [None, None] == [found(made, one) for one in (before, same)], "the log holds it"
+    made.lose(40)
+    assert [KNOWN, KNOWN, KNOWN] == [found(made, one) for one in (before, same, asked())]
+    made.confirm(finished(offset=41))
+    assert [None, None] == [found(made, one) for one in (before, asked(offset=41))], "that one ended since, and stands in the log"
+
+
 def test_the_scope_of_an_id_is_its_key() -> None:
     """The same id under another key is another request; key and id are not one text."""
     made = journal(finished())

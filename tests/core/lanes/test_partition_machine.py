@@ -107,7 +107,7 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.held.is_restored)
     @rule()
     def restore(self) -> None:
-        void = self.held.restore(self.aside.entries(), now(self.later_s), tried=self.notes.tried())
+        void = self.held.restore(self.aside.entries(), now(self.later_s), noted=self.notes.noted())
         self.unacknowledged.extend(void)
 
     # --- lanes --------------------------------------------------------------------------------------------------------------------------
