@@ -10,7 +10,7 @@ import typer
 
 from dispatcher.cli.app import Options
 from dispatcher.cli.replies import Key, Most, Partitions, Table, partition_numbers, show
-from dispatcher.cli.rows import moment, place, say, word
+from dispatcher.cli.rows import key_word, moment, place, say, word
 from dispatcher.core.durations import parse_duration
 from dispatcher.errors import CallFailed, ConfigError
 
@@ -100,10 +100,10 @@ def _reason(text: str | None) -> str | None:
     return text
 
 
-def _row(letter: Record, _whole: bool) -> str:
+def _row(letter: Record, whole: bool) -> str:
     from dispatcher.core.messages.glance import error_header
 
-    columns = [place(letter), moment(letter.timestamp_ms), word(error_header(letter, "reason")), word(letter.key)]
+    columns = [place(letter), moment(letter.timestamp_ms), word(error_header(letter, "reason")), key_word(letter.key, whole=whole)]
     columns += [word(error_header(letter, name)) for name in ("message", "stage", "delivery.count")]
     return " ".join(columns)
 

@@ -14,7 +14,7 @@ import typer
 from dispatcher.cli import lanes_seek
 from dispatcher.cli.app import Options
 from dispatcher.cli.planned import columns, command, confirm, counted
-from dispatcher.cli.rows import NOTHING, moment, note, say, word
+from dispatcher.cli.rows import NOTHING, beginning, key_word, moment, note, say, word
 from dispatcher.errors import ConfigError, WaitTimeout
 
 if TYPE_CHECKING:
@@ -190,12 +190,11 @@ def _lane_cells(row: LaneRow) -> tuple[str, ...]:
         if row.command is None
         else word(f"{row.command.by}: {row.command.reason}" if row.command.reason else row.command.by)
     )
-    key = word(row.key) if not isinstance(row.key, dict) else f"base64:{row.key['base64']}"
     return (
         str(row.partition),
-        key,
+        key_word(row.key),
         row.state + (", calling" if row.command is not None and row.calling else ""),
-        why,
+        beginning(why),
         _until(row.until),
         _cell(row.queued),
         _cell(row.parked),
@@ -379,4 +378,4 @@ def _plan_text(plan: Skip) -> str:
         since = "" if plan.command is None else f" since {word(plan.command.at)} ({word(plan.command.reason)})"
         return f"{word(str(target))} is halted{since}: it goes on, {behind} waiting"
     aside = " (parked)" if plan.parked else ""
-    return f"request {word(plan.request_id)}{aside} of key {word(plan.key)} ends as cancelled, {behind} waiting behind it"
+    return f"request {word(plan.request_id)}{aside} of key {key_word(plan.key)} ends as cancelled, {behind} waiting behind it"

@@ -12,7 +12,7 @@ import typer
 from dispatcher.cli.app import Options
 from dispatcher.cli.planned import columns, command, confirm, counted
 from dispatcher.cli.replies import Partitions, partition_numbers
-from dispatcher.cli.rows import note, say, word
+from dispatcher.cli.rows import key_word, note, say, word
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _lines(overview: Overview) -> Iterator[str]:
         f"executed again under the same ids, {overview.never} never executed"
     )
     if keys:
-        yield "most: " + ", ".join(f"{word(key)} ({count})" for key, count in _top(overview))
+        yield "most: " + ", ".join(f"{key_word(key)} ({count})" for key, count in _top(overview))
     rows: list[tuple[str, ...]] = [
         ("PARTITION", "FROM", "SETTLED ABOVE", "TO", "AGAIN", "NEVER", "PARKED DROPPED", "PARKED KEPT"),
         *((str(number), *_cells(effect)) for number, effect in overview.effects.items()),

@@ -14,7 +14,7 @@ import typer
 from dispatcher.cli.app import Options
 from dispatcher.cli.planned import columns, command, confirm, counted
 from dispatcher.cli.replies import REPLY, Key, Partitions, partition_numbers
-from dispatcher.cli.rows import note, place, say, word
+from dispatcher.cli.rows import key_word, note, place, say, word
 from dispatcher.core.rate import parse_rate
 from dispatcher.errors import CallFailed, ConfigError
 
@@ -189,7 +189,7 @@ def _lines(overview: Overview) -> Iterator[str]:
     more = "" if overview.keys_are_all else "more than "
     yield f"{counted(overview.plan.requests, 'request')} of {more}{counted(overview.keys, 'key')} in {overview.topic}"
     if overview.top_keys:
-        yield "most: " + ", ".join(f"{word(key)} ({count})" for key, count in overview.top_keys)
+        yield "most: " + ", ".join(f"{key_word(key)} ({count})" for key, count in overview.top_keys)
     rows = [("PARTITION", "FROM", "TO", "REQUESTS", "QUEUED BEFORE THEM")]
     rows += [
         (str(view.partition), str(view.start), str(view.stop), str(view.requests), str(view.queued))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dispatcher.cli.app import Options
-from dispatcher.cli.rows import NOTHING, headers, moment, note, place, say, word
+from dispatcher.cli.rows import NOTHING, headers, key_word, moment, note, place, say, word
 from dispatcher.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _replies(
 ) -> None:
     """Print replies: place, time, key, status, HTTP status, duration, request id, reason, and the headers that are not ours.
 
-    -v shows all headers, --json the whole record.
+    -v shows all headers and long keys whole, --json the whole record.
     """
     from dispatcher import client
 
@@ -76,7 +76,7 @@ def _requests(
 ) -> None:
     """Print requests: place, time, key, method, upstream, path, id, and the headers that are not ours.
 
-    -v shows all headers, --json the whole record, for `submit --jsonl` to take.
+    -v shows all headers and long keys whole, --json the whole record, for `submit --jsonl` to take.
     """
     from dispatcher import client
 
@@ -137,7 +137,7 @@ def _reply_row(reply: Record, whole: bool) -> str:
 
     fields, took_ms = _fields(reply.value), header(reply, "dispatcher-duration-ms")
     reason = fields.get("reason") or ("duplicate" if fields.get("duplicate") is True else None)
-    columns = [place(reply), moment(reply.timestamp_ms), word(reply.key), word(header(reply, "dispatcher-status"))]
+    columns = [place(reply), moment(reply.timestamp_ms), key_word(reply.key, whole=whole), word(header(reply, "dispatcher-status"))]
     columns += [word(header(reply, "dispatcher-http-status")), NOTHING if took_ms is None else f"{word(took_ms)}ms"]
     columns += [word(answered_id(reply) or None), word(reason) if isinstance(reason, str) else NOTHING]
     return " ".join(columns + headers(reply, whole=whole))
@@ -146,7 +146,8 @@ def _reply_row(reply: Record, whole: bool) -> str:
 def _request_row(request: Record, whole: bool) -> str:
     from dispatcher.core.messages.glance import header
 
-    columns = [place(request), moment(request.timestamp_ms), word(request.key), _call(request.value), word(header(request, "ce_id"))]
+    key, request_id = key_word(request.key, whole=whole), word(header(request, "ce_id"))
+    columns = [place(request), moment(request.timestamp_ms), key, _call(request.value), request_id]
     return " ".join(columns + headers(request, whole=whole))
 
 

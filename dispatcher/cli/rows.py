@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import typer
 
@@ -11,6 +12,8 @@ from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.record_json import shown
 
 NOTHING = "-"
+# A key may be as long as a record. What a row shows of it leaves room for the rest; `--json` has it whole.
+CELL_MAX = 64
 # Headers of ours, which the columns of a row already tell.
 _TOLD = ("ce_", "dispatcher-", "content-type")
 
@@ -36,6 +39,17 @@ def word(raw: bytes | str | None) -> str:
     if text and " " not in text and quoted == f'"{text}"' and text.isprintable():
         return text
     return quoted if text.isprintable() or not text else json.dumps(text)
+
+
+def key_word(raw: bytes | str | Mapping[str, str] | None, *, whole: bool = False) -> str:
+    """Show a lane key as one word, the beginning of a long one unless `whole` is wanted; what is no text as `shown` gives it."""
+    text = f"base64:{raw['base64']}" if isinstance(raw, Mapping) else word(raw)
+    return text if whole else beginning(text)
+
+
+def beginning(text: str) -> str:
+    """Cut a cell of a row to a length that leaves room for the others."""
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 
 
 def place(record: Record) -> str:

@@ -11,7 +11,7 @@ import typer
 from dispatcher.cli.app import Options
 from dispatcher.cli.planned import columns
 from dispatcher.cli.replies import Key, Partitions, partition_numbers
-from dispatcher.cli.rows import NOTHING, note, say, word
+from dispatcher.cli.rows import NOTHING, key_word, note, say
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -76,7 +76,7 @@ def _say_json(by: str, name: Name, row: Row) -> None:
 
 
 def _named(name: Name) -> str:
-    return f"base64:{name['base64']}" if isinstance(name, dict) else word(name)
+    return key_word(name)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -100,6 +101,17 @@ def test_a_board_is_two_tables(ask: Any) -> None:
     assert ["1", "-", "-", "50", "-", "-", "-", paused[1], "0", "no_worker"] == tables[0][2]
     assert ["0", "doc:7", "waiting", "retry_after", "2026-11-29T10:00:00.500Z", "3", "2", "2", "r-7"] in tables[1]
     assert [str(HOME), "doc:42", "paused", '"ana@desk:', "too", "many", 'errors"', "-", "-", "-", "-", "-"] in tables[1]
+
+
+def test_a_long_key_pads_no_column(ask: Any) -> None:
+    """Of a kilobyte the beginning is shown; programs get it whole."""
+    lane = replace(LANE, key="k" * 1024)
+    facts = replace(FACTS, reports={"a": replace(FACTS.reports["a"], partitions=(replace(REPORT, notable=(lane,)),))})
+    _, out, _, _ = ask("list", facts=facts)
+    assert "k" * 63 + "…" in out
+    assert max(map(len, out.splitlines())) < 200
+    _, out, _, _ = ask("list", "--json", facts=facts)
+    assert "k" * 1024 in out
 
 
 def test_a_board_for_programs_is_an_object_a_line(ask: Any) -> None:

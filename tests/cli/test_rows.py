@@ -10,7 +10,9 @@ from typing import Self, cast
 import pytest
 
 from dispatcher.cli.app import Options
+from dispatcher.cli.dlq import LETTER
 from dispatcher.cli.replies import REPLY, REQUEST, Table, show
+from dispatcher.cli.rows import key_word
 from dispatcher.client import Search
 from dispatcher.core.messages.record import Record
 
@@ -98,3 +100,31 @@ def test_nothing_found_says_where_was_looked(
     """Partitions with nothing in them are counted; -v names each."""
     shown(Found(searched=searched), verbose=verbose)
     assert capsys.readouterr() == ("", f"note: nothing found; searched {words}\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "cell"),
+    [
+        (b"k" * 64, "k" * 64),
+        (b"k" * 65, "k" * 63 + "…"),
+        ("k" * 1024, "k" * 63 + "…"),
+        (b"\xff" * 600, "base64:" + "/" * 56 + "…"),
+        ({"base64": "/" * 800}, "base64:" + "/" * 56 + "…"),
+        (None, "-"),
+    ],
+)
+def test_a_long_key_leaves_room_for_the_rest_of_its_row(key: bytes | str | dict[str, str] | None, cell: str) -> None:
+    """Of text and of what is no text; and whoever wants it whole gets it."""
+    assert cell == key_word(key)
+    assert (cell == key_word(key, whole=True)) == (not cell.endswith("…"))
+
+
+@pytest.mark.parametrize("table", [REPLY, REQUEST, LETTER])
+def test_rows_show_long_keys_whole_with_v_alone(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
+    """A key of a kilobyte would push everything else out of sight."""
+    key = b"k" * 1024
+    shown(Found(Record("t", 3, 7, key, b"{}", OURS, 0)), table)
+    assert key.decode() not in (row := capsys.readouterr().out)
+    assert "k" * 63 + "…" in row
+    shown(Found(Record("t", 3, 7, key, b"{}", OURS, 0)), table, verbose=1)
+    assert key.decode() in capsys.readouterr().out
