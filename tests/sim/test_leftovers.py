@@ -67,7 +67,11 @@ def test_a_worker_that_has_ended_in_order_holds_nothing(protocol: str, ordering:
 
 @pytest.mark.parametrize(
     ("rebalances", "every_s"),
-    [(60, 1.5), pytest.param(1000, 1.5, marks=pytest.mark.soak), pytest.param(3600, 6.0, marks=pytest.mark.soak, id="six hours")],
+    [
+        (60, 1.5),
+        pytest.param(1000, 1.5, marks=pytest.mark.soak),
+        pytest.param(3600, 6.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)], id="six hours"),
+    ],
 )
 @pytest.mark.parametrize("ordering", ["partition", "key"])
 def test_nothing_is_remembered_of_assignments_that_are_over(
