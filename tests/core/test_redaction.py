@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -39,6 +40,42 @@ def test_every_form_of_a_known_secret_is_masked(form: str) -> None:
     assert base64.b64encode(CANARY.encode()).decode()[:12] not in masked
     assert masked.startswith("before ")
     assert masked.endswith(" after")
+
+
+# Base64 as tokens are, and what encoders escape.
+AWKWARD = "sk/canary+dEf<9>&gHiJ'kLm/12==nOpQ="
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param(AWKWARD.replace("/", r"\/"), id="PHP"),
+        pytest.param("".join(rf"\u{ord(c):04x}" if c in "=<>&'" else c for c in AWKWARD), id="Gson"),
+        pytest.param("".join(rf"\u{ord(c):04X}" if c in "<>&" else c for c in AWKWARD), id="escape-HTML-capitals"),
+        pytest.param("".join(rf"\x{ord(c):02x}" if not c.isalnum() else c for c in AWKWARD), id="JavaScript"),
+        pytest.param(html.escape(AWKWARD), id="HTML"),
+        pytest.param("".join(f"&#x{ord(c):X};" if c in "/='<>&" else c for c in AWKWARD), id="HTML-hexadecimal"),
+        pytest.param("".join(f"&#{ord(c):03d};" if c in "/='<>&" else c for c in AWKWARD), id="HTML-decimal"),
+        pytest.param(html.escape(html.escape(AWKWARD)), id="HTML-twice"),
+        pytest.param(quote(quote(AWKWARD, safe="/")), id="percent-twice"),
+        pytest.param(json.dumps({"in": json.dumps({"it": html.escape(AWKWARD)}).replace("/", r"\/")}), id="JSON-in-JSON"),
+        pytest.param(base64.b64encode(b"?>" + AWKWARD.encode()).decode().replace("/", r"\/").replace("+", r"\u002b"), id="base64-in-JSON"),
+    ],
+)
+def test_a_secret_is_found_as_any_encoder_escapes_it(form: str) -> None:
+    """A callee that echoes a request writes it as its own JSON or HTML library does, and whoever reads that has the secret again."""
+    masked = Redactor([f"Bearer {AWKWARD}"]).known(f'{{"echo":"Bearer {form}"}}')
+    assert masked.startswith('{"echo":"')
+    assert MASK in masked
+    for part in ("canary", "nOpQ", "kLm", base64.b64encode(AWKWARD.encode()).decode()[8:20]):
+        assert part not in masked
+
+
+@given(secret=SECRETS, slashes=st.integers(0, 5000))
+def test_what_is_left_of_an_answer_is_its_own(secret: str, slashes: int) -> None:
+    """Signs that begin an escape are not eaten where no secret follows, however many there are."""
+    text = "\\" * slashes + "&amp;" * slashes + "%25" * slashes
+    assert text == Redactor([f"q{secret}q"]).known(text)
 
 
 @given(secret=SECRETS, before=st.text(max_size=20), after=st.text(max_size=20))
