@@ -12,6 +12,8 @@ CODE := dispatcher tests
 PYTEST_ARGS ?=
 # Tests on a broker mostly wait, so two run at a time, each half on a broker of its own; JOBS=0 runs one after another.
 JOBS ?= 2
+# The tests start the program hundreds of times: what it has compiled is kept, also where the environment says otherwise (0.4 s of a core each).
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## this list
