@@ -13,6 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, field_validator, model_validator
 
+from dispatcher.librdkafka import RESERVED_PROPERTIES, is_plain_property
+
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -35,71 +37,6 @@ Usd = Annotated[Decimal, BeforeValidator(_exact), Field(ge=0, le=1_000_000, max_
 MIB = 1024 * 1024
 # Measured: see LimitSettings.margin_s.
 MARGIN_MIN_S = 0.015
-
-# Properties that carry a guarantee: the product sets them, nobody else may (SURFACE: refused, not ignored).
-RESERVED_PROPERTIES = frozenset(
-    {
-        "acks",
-        "auto.commit.enable",
-        "auto.offset.reset",
-        "batch.size",
-        "default.topic.config",
-        "delivery.timeout.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.idempotence",
-        "enable.partition.eof",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "isolation.level",
-        "max.in.flight",
-        "max.in.flight.requests.per.connection",
-        "max.poll.interval.ms",
-        "message.max.bytes",
-        "message.timeout.ms",
-        "partition.assignment.strategy",
-        "partitioner",
-        "request.required.acks",
-        "topic.partitioner",
-        "transaction.timeout.ms",
-        "transactional.id",
-    }
-)
-
-# Properties whose value is no secret, by name or by ending. All others are masked wherever they are shown: a mistyped
-# `sasl.pasword` holds a password, and no list of secret names would know it.
-_PLAIN_PROPERTIES = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "client.rack",
-        "compression.codec",
-        "compression.type",
-        "debug",
-        "enable.ssl.certificate.verification",
-        "log_level",
-        "metadata.broker.list",
-        "sasl.kerberos.principal",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.method",
-        "sasl.username",
-        "security.protocol",
-        "ssl.endpoint.identification.algorithm",
-    }
-)
-_PLAIN_ENDINGS = (
-    *(".bytes", ".cnt", ".count", ".enable", ".fails", ".family", ".kbytes", ".keytab", ".location", ".lookup", ".max", ".messages"),
-    *(".ms", ".size"),
-)
-
-
-def is_plain_property(name: str) -> bool:
-    """Tell a librdkafka property that may be shown."""
-    return name in _PLAIN_PROPERTIES or name.endswith(_PLAIN_ENDINGS)
 
 
 class Section(BaseModel):
@@ -389,6 +326,30 @@ class UsageSettings(Section):
     reference_model: ModelName | None = None
 
 
+class BudgetSettings(Section):
+    """What a lane key may cost in a day. Each key that it is for has a budget of its own."""
+
+    # Lane keys, or a beginning of them and a *: `apikey:team-a`, `doc:*`. Of several budgets the one that names most of a key counts.
+    keys: Annotated[tuple[Annotated[str, Field(pattern=r"^[^*]{1,1024}\*?$|^\*$")], ...], Field(min_length=1)]
+    usd_per_day: Usd
+    # Set aside before each call, and given back as far as it costs less: the most that a call may cost. One that costs more is the only
+    # way to spend more than usd_per_day; what nobody can price costs this much.
+    reserve_usd: Annotated[Usd, Field(gt=0)]
+    # Then: a dead letter budget_exhausted at once, or its lane waits until the next day begins.
+    when_spent: Literal["refuse", "wait"] = "refuse"
+    # When a day begins, in hours after midnight UTC: -1 is midnight in Berlin in winter.
+    day_starts_at_h: Annotated[float, Field(ge=-14, le=14)] = 0
+
+    @model_validator(mode="after")
+    def _pays_one_call(self) -> BudgetSettings:
+        if self.reserve_usd > self.usd_per_day:
+            raise ValueError(
+                f"reserve_usd ({self.reserve_usd}) is more than usd_per_day ({self.usd_per_day}), so that no call could ever be made: "
+                "raise the budget or lower the reserve"
+            )
+        return self
+
+
 class LimitSettings(Section):
     """How much callees take: of the calls that match all that is named here, no more begin. Nothing is limited unless it is said."""
 
@@ -444,6 +405,7 @@ class Settings(Section):
     logs: LogSettings = Field(default_factory=LogSettings)
     usage: UsageSettings = Field(default_factory=UsageSettings)
     models: dict[ModelName, ModelSettings] = Field(default_factory=dict)
+    budgets: dict[Alias, BudgetSettings] = Field(default_factory=dict)
     credentials: dict[Alias, CredentialSettings] = Field(default_factory=dict)
     upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
     limits: dict[Alias, LimitSettings] = Field(default_factory=dict)
@@ -467,6 +429,15 @@ class Settings(Section):
                     raise ValueError(f"limits.{name}.{of} is not in [{of}s], which has {', '.join(known) or 'nothing'}")
             if limit.upstream and limit.credential and limit.credential not in self.upstreams[limit.upstream].credentials:
                 raise ValueError(f"limits.{name} limits no call: its credential is none of upstreams.{limit.upstream}.credentials")
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_are_held(self) -> Settings:
+        if self.budgets and self.worker.on_wrong_partition == "warn":
+            raise ValueError(
+                'worker.on_wrong_partition = "warn" executes requests of one key in several partitions, and each would have the whole of '
+                "its budget: leave it out while there are [budgets], or take those away meanwhile"
+            )
         return self
 
     @model_validator(mode="after")

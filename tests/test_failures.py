@@ -34,7 +34,7 @@ REQUIRED = (
 # Hints, what to call again, failures that leave it open; tokens and money; circuit breakers; and the shapes of providers.
 CALLEES = (
     *("B1", "B2", "B4", "B5", "B6", "B8", "B9", "B10", "B11", "B13", "B14", "B15", "B17"),
-    *("B38", "B39", "B40", "B42"),
+    *("B36", "B37", "B38", "B39", "B40", "B42", "B43", "B44"),
     *("B45", "B47", "B48", "B49"),
     *("openai-chat", "openai-responses", "anthropic", "gemini", "azure", "openrouter", "bedrock"),
     *("adaptive-timeout", "first-byte-timeout", "sent-again"),

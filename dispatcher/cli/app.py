@@ -136,7 +136,7 @@ def _pair(text: str) -> str:
 
 def _secrets_in(properties: list[str]) -> list[str]:
     """Pick the values of -X that must not be repeated: all but those of properties that are known to hold no secret."""
-    from dispatcher.settings import is_plain_property  # `version` needs no pydantic
+    from dispatcher.librdkafka import is_plain_property  # `version` needs no pydantic
 
     pairs = [(name.strip(), value) for name, _, value in (text.partition("=") for text in properties)]
     return [value for name, value in pairs if not is_plain_property(name) and not is_plain_property(name.replace("_", "."))]

@@ -20,6 +20,7 @@ from dispatcher.errors import ConfigError, WaitTimeout
 if TYPE_CHECKING:
     from dispatcher.client.lanes import Description, Effect, Lanes, Skip
     from dispatcher.core.internal.control import Command, Target
+    from dispatcher.core.operations.balance import Balance
     from dispatcher.core.operations.lane_board import Facts, LaneRow, PartitionRow
 
 # As often as workers tell of themselves, by default.
@@ -61,7 +62,10 @@ def _list(ctx: typer.Context, watch: Annotated[bool, typer.Option("--watch", hel
 
 
 def _describe(ctx: typer.Context, key: _Key = None, partition: _Partition = None) -> None:
-    """Describe one lane, or one partition: why it stands and until when, what is queued and parked, and the request whose turn it is."""
+    """Describe one lane, or one partition: why it stands and until when, what is queued and parked, and the request whose turn it is.
+
+    And what its key has left of its budget, by the [budgets] of this configuration.
+    """
     from dispatcher.core.operations.lane_board import Facts  # noqa: F401 - pydantic models, needed only here
 
     options: Options = ctx.obj
@@ -242,6 +246,7 @@ def _description_object(found: Description) -> dict[str, Any]:
         "head_id": found.head_id,
         "attempts": row.attempts,
         "command": _command_object(row.command),
+        "budget": None if found.balance is None else found.balance.fields(),
     }
 
 
@@ -263,6 +268,14 @@ def _description_lines(found: Description) -> Iterator[str]:
         attempts = "" if row.attempts is None else f", attempts {row.attempts}"
         of = "" if found.head_id in {None, found.head} else f"{word(found.head_id)} at "
         yield f"head: {of}{found.head}{attempts}"
+    if found.balance is not None:
+        yield _balance_line(found.balance)
+
+
+def _balance_line(balance: Balance) -> str:
+    told = balance.fields()
+    aside = f", {told['reserved_usd']} set aside for a call" if balance.reserved else ""
+    return f"budget {balance.budget}: {told['left_usd']} of {told['usd_per_day']} USD left until {told['until']}{aside}"
 
 
 def _state(found: Description) -> str:

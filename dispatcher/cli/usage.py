@@ -16,6 +16,7 @@ from dispatcher.cli.rows import NOTHING, key_word, note, say
 if TYPE_CHECKING:
     from decimal import Decimal
 
+    from dispatcher.core.operations.balance import Balances
     from dispatcher.core.operations.usage_report import Name, Row
 
 _COLUMNS = ("REPLIES", "INPUT", "CACHED", "WRITTEN", "OUTPUT", "REASONING", "USD", "UNPRICED", "SAVED")
@@ -47,8 +48,8 @@ def _usage(
     """Add up what the replies say of tokens and cost: all attempts of each request, and nothing for duplicates.
 
     CACHED, WRITTEN (into a cache) are among INPUT, REASONING is among OUTPUT. USD is of the replies whose price is known, UNPRICED counts
-    the others. SAVED: what usage.reference_model would have cost more. Reads what stands in the reply topics now; --json has one object
-    a line.
+    the others. SAVED: what usage.reference_model would have cost more. LEFT, with --by key and where there are [budgets]: what the key may
+    spend today. Reads what stands in the topics now; --json has one object a line.
     """
     from dispatcher import client
     from dispatcher.core.operations.positions import START, Span, parse_span
@@ -56,23 +57,43 @@ def _usage(
     options: Options = ctx.obj
     span = Span(START) if offset is None else parse_span(offset, datetime.now(UTC))
     query = client.Query(span, partition_numbers(partitions), until_end=True, key=key)
-    report = client.usage(options.settings(), query, by.value, timeout_s=options.timeout_s)
+    settings = options.settings()
+    report = client.usage(settings, query, by.value, timeout_s=options.timeout_s)
+    left = client.balances(settings, timeout_s=options.timeout_s) if by is By.KEY and settings.budgets else None
     rows = report.rows()
     if options.json:
         for name, row in rows:
-            _say_json(by.value, name, row)
+            _say_json(by.value, name, row, left)
     elif rows:
-        table = [(by.value.upper(), *_COLUMNS), *((_named(name), *_cells(row)) for name, row in rows), ("total", *_cells(report.total))]
+        heads = (by.value.upper(), *_COLUMNS, *(() if left is None else ("LEFT",)))
+        table = [heads, *((_named(name), *_cells(row), *_left(name, left)) for name, row in rows)]
+        table.append(("total", *_cells(report.total), *(() if left is None else (NOTHING,))))
         for line in columns(table):
             say(line)
     elif not options.quiet:
         note("note: no reply there says anything of tokens")
 
 
-def _say_json(by: str, name: Name, row: Row) -> None:
+def _say_json(by: str, name: Name, row: Row, left: Balances | None) -> None:
     import orjson
 
-    say(orjson.dumps({by: name, **row.fields()}))
+    fields = {by: name, **row.fields()}
+    if left is not None:
+        balance = left.of(_key_of(name))
+        fields["budget"] = None if balance is None else balance.fields()
+    say(orjson.dumps(fields))
+
+
+def _left(name: Name, left: Balances | None) -> tuple[str, ...]:
+    """The cell of what a key may spend still, where there is such a column."""
+    balance = None if left is None else left.of(_key_of(name))
+    return () if left is None else (_money(None if balance is None else balance.left),)
+
+
+def _key_of(name: Name) -> bytes | None:
+    from dispatcher.core.messages.record_json import raw_of
+
+    return raw_of(name, "key")
 
 
 def _named(name: Name) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dispatcher.client.budgets import balances
 from dispatcher.client.call import Call, Request
 from dispatcher.client.dispatcher import Dispatcher
 from dispatcher.client.reply import DeadLetter, Reply
@@ -24,6 +25,7 @@ __all__ = [
     "Search",
     "Submitter",
     "SyncDispatcher",
+    "balances",
     "dead_letters",
     "replies",
     "requests",

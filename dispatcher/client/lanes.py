@@ -13,6 +13,7 @@ from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, facts_
 from dispatcher.adapters.kafka.group import headways, owners
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader, no_topic
 from dispatcher.client import control
+from dispatcher.client.budgets import balances
 from dispatcher.client.lane_queue import LaneQueue, Turn
 from dispatcher.client.standing import stands
 from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, SKIP, Command, Kind, Target, message, read_command
@@ -23,6 +24,7 @@ from dispatcher.core.messages.glance import header
 from dispatcher.core.messages.partitioner import partition_for
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import KEY_MAX_BYTES
+from dispatcher.core.operations.balance import Balance
 from dispatcher.core.operations.lane_board import Edges, Facts, LaneRow, in_force, lane_report, lane_row, slot_of
 from dispatcher.core.operations.positions import START, Anchor, Position, Span
 from dispatcher.core.operations.standing import NotFound, Terminal
@@ -58,7 +60,7 @@ class Description:
     """One lane, or with `key` None a whole partition.
 
     `queued` counts its requests that have not ended, what is parked included; `is_exact`: that is all of them. `head`: the position of
-    the first one, `head_id` its id. `parked`: the first of those that were moved aside.
+    the first one, `head_id` its id. `parked`: the first of those that were moved aside. `balance`: what its key has left of its budget.
     """
 
     row: LaneRow
@@ -69,6 +71,7 @@ class Description:
     head: str | None
     head_id: str | None
     first_parked: Entry | None
+    balance: Balance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,7 @@ class Lanes:
             place,
             None if head is None else self._request_id(partition, head) or place,
             next(iter(queue.parked.values()), None),
+            None if key is None else balances(self._settings, (partition,), timeout_s=self._timeout_s).of(key),
         )
 
     def pause(self, target: Target, reason: str = "") -> Effect:

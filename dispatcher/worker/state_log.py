@@ -1,4 +1,4 @@
-"""The state topic as an assignment wants it: what earlier owners have noted of the tries of requests that have not ended.
+"""The state topic as an assignment wants it: what earlier owners have noted of requests that have not ended, and of what keys spend.
 
 Where the request topic ends is asked behind the end of the notes that are read: whoever wrote one had read its request before, so that what
 a note is about stood there, unless the log has lost it since.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from dispatcher.core.internal.account import Account, name_in, read_account
 from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
@@ -21,9 +22,17 @@ class _Fold:
     def __init__(self, topic_id_text: str) -> None:
         self._topic_id_text = topic_id_text
         self.tried: dict[int, Tried] = {}
+        self.accounts: dict[str, Account] = {}
         self.ignored = 0
 
     def take(self, record: Record) -> None:
+        if (name := name_in(record, self._topic_id_text)) is not None:
+            account = read_account(record, self._topic_id_text)
+            if account is None:
+                self.accounts.pop(name, None)
+            else:
+                self.accounts[name] = account
+            return
         offset = place_of(record, self._topic_id_text)
         known = read_tried(record, self._topic_id_text)
         if offset is None:
@@ -60,4 +69,4 @@ class StateLog:
         if lost := sum(offset >= log_end for offset in fold.tried):
             hint = "the broker has lost the end of the log (unclean election, power loss), and others get those offsets: the notes are void"
             self._log.warning("state_beyond_end", partition=owner.partition, records=lost, log_end=log_end, hint=hint)
-        restored(owner, Noted([fold.tried[n] for n in sorted(fold.tried)], log_end))
+        restored(owner, Noted([fold.tried[n] for n in sorted(fold.tried)], log_end, tuple(fold.accounts.values())))

@@ -11,7 +11,8 @@ import pytest
 
 from dispatcher.adapters.config import Loaded, describe, known_secrets, load, load_with_sources, resolve_secrets
 from dispatcher.errors import ConfigError
-from dispatcher.settings import RESERVED_PROPERTIES, Settings
+from dispatcher.librdkafka import RESERVED_PROPERTIES
+from dispatcher.settings import Settings
 
 CANARY = "sk-canary-7fQ2/+x=9"
 

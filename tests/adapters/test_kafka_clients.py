@@ -13,7 +13,8 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.producer import SteadyProducer
 from dispatcher.errors import BrokerAway, BrokerError, ConfigError
-from dispatcher.settings import MIB, RESERVED_PROPERTIES, Settings
+from dispatcher.librdkafka import RESERVED_PROPERTIES
+from dispatcher.settings import MIB, Settings
 from tests.topics import SettingsFactory
 
 SECRET = "hunter2-canary"

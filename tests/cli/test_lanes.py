@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -15,9 +16,11 @@ from dispatcher.core.internal.control import HALTED, PAUSED, Command, Kind, Targ
 from dispatcher.core.internal.lane_report import LaneReport, PartitionReport, WorkerReport
 from dispatcher.core.internal.parked import Entry
 from dispatcher.core.messages.partitioner import partition_for
+from dispatcher.core.operations.balance import Balance
 from dispatcher.core.operations.lane_board import Edges, Facts, LaneRow, in_force
 from dispatcher.core.progress.commit_note import CommitNote
 from dispatcher.core.progress.headway import Headway
+from tests.specimens import WALL
 
 KEY = Target(Kind.KEY, "doc:42")
 REQUEST = Target(Kind.REQUEST, "dispatcher.requests/0/41@AbCdEfGh")
@@ -155,6 +158,15 @@ def test_a_lane_is_described_for_programs(ask: Any) -> None:
     expected = {"key": "doc:42", "partition": 3, "owner": "a", "state": "halted", "queued": 3, "exact": True, "parked": 1, "head_id": "r-2"}
     assert expected == {name: found[name] for name in expected}
     assert (HALT.reason, {"offset": 41, "why": "halted", "due": None}) == (found["command"]["reason"], found["first_parked"])
+
+
+def test_what_a_key_has_left_of_its_budget_is_told(ask: Any) -> None:
+    """And what is set aside for a call; for programs as its own object."""
+    balance = Balance("docs", Decimal(2), Decimal("0.5"), Decimal("0.1"), Decimal("1.4"), WALL)
+    _, out, _, _ = ask("describe", "doc:42", describe=replace(FOUND, balance=balance))
+    assert "budget docs: 1.4 of 2 USD left until 2026-11-29T10:00:00.000Z, 0.1 set aside for a call" == out.splitlines()[-1]
+    _, out, _, _ = ask("describe", "doc:42", "--json", describe=replace(FOUND, balance=balance))
+    assert "1.4" == orjson.loads(out)["budget"]["left_usd"]
 
 
 def test_an_empty_lane_says_so(ask: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -11,9 +13,14 @@ import pytest
 from dispatcher import client
 from dispatcher.cli import main
 from dispatcher.client import Query
+from dispatcher.core.internal.account import Account, account_name
+from dispatcher.core.internal.budget import DAY_S, Budgets
 from dispatcher.core.messages.record import Record
+from dispatcher.core.operations.balance import Balances
 from dispatcher.core.operations.usage_report import UsageReport
+from dispatcher.settings import Settings
 from tests.core.operations.test_usage_report import reply
+from tests.specimens import WALL
 
 Ask = Callable[..., tuple[int, str, str, list[Any]]]
 
@@ -32,7 +39,13 @@ def ask(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> A
                 report.add(one)
             return report
 
+        def balances(settings: Settings, **_: object) -> Balances:
+            name = account_name(b"doc:1")
+            accounts = {name: Account(name, int(WALL // DAY_S), Decimal("0.5"), Decimal("0.1"))}
+            return Balances(Budgets(settings.budgets), accounts, WALL)
+
         monkeypatch.setattr(client, "usage", usage)
+        monkeypatch.setattr(client, "balances", balances)
         code = main(["usage", *arguments])
         printed = capfd.readouterr()
         return code, printed.out, printed.err, asked
@@ -57,6 +70,22 @@ def test_programs_get_an_object_a_line(ask: Ask) -> None:
     first, second = map(orjson.loads, out.splitlines())
     assert ("m", "0.1234567", 0) == (first["model"], first["cost_usd"], first["unpriced"])
     assert ("x", None, 1, 0) == (second["model"], second["cost_usd"], second["unpriced"], code)
+
+
+def test_what_keys_have_left_of_their_budgets_stands_beside(ask: Ask, tmp_path: Path) -> None:
+    """Where there are any, and sums are of keys: less what is set aside; a dash, and null, for a key that has none."""
+    file = tmp_path / "d.toml"
+    file.write_text('[budgets.docs]\nkeys = ["doc:*"]\nusd_per_day = 2\nreserve_usd = 0.1\n')
+    replies = reply("0.5"), reply("0.2", b"doc:2"), reply("0.1", b"apikey:a")
+    _, out, _, _ = ask("--config", str(file), replies=replies)
+    lines = [line.split() for line in out.splitlines()]
+    assert [("KEY", "LEFT"), ("doc:1", "1.4000"), ("doc:2", "2.0000"), ("apikey:a", "-"), ("total", "-")] == [(c[0], c[-1]) for c in lines]
+    _, out, _, _ = ask("--config", str(file), "--json", replies=replies)
+    first, _, third = map(orjson.loads, out.splitlines())
+    day = {"usd_per_day": "2", "settled_usd": "0.5", "reserved_usd": "0.1", "left_usd": "1.4", "until": "2026-11-30T00:00:00.000Z"}
+    assert ({"name": "docs", **day}, None) == (first["budget"], third["budget"])
+    _, out, _, _ = ask("--config", str(file), "--by", "day", replies=replies)
+    assert "LEFT" not in out
 
 
 def test_nothing_is_a_note_and_no_error(ask: Ask) -> None:

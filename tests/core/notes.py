@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dispatcher.core.internal.account import Account, name_in, read_account
 from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.messages.record import Record
@@ -11,16 +12,21 @@ STATE = "dispatcher.state"
 
 
 class Notes:
-    """What is known of requests, by offset."""
+    """What is known of requests, by offset, and of what keys have spent, by the names of their accounts."""
 
     def __init__(self) -> None:
         self.known: dict[int, Tried] = {}
+        self.accounts: dict[str, Account] = {}
 
     def publish(self, outcome: Outcome) -> None:
         """Write what an outcome has for this topic."""
         for message in outcome.messages():
             if message.topic == STATE:
                 written = Record(STATE, message.partition, 0, message.key, message.value, message.headers)
+                if (name := name_in(written, TOPIC_ID)) is not None:
+                    account = read_account(written, TOPIC_ID)
+                    self.accounts = {n: a for n, a in self.accounts.items() if n != name} | ({} if account is None else {name: account})
+                    continue
                 offset, tried = place_of(written, TOPIC_ID), read_tried(written, TOPIC_ID)
                 assert offset is not None
                 if tried is None:
@@ -30,4 +36,4 @@ class Notes:
 
     def noted(self) -> Noted:
         """What a new owner reads."""
-        return Noted(list(self.known.values()))
+        return Noted(list(self.known.values()), accounts=tuple(self.accounts.values()))

@@ -54,6 +54,7 @@ class CallStarted:
     key: str = ""
     at: float = 0.0  # seconds, on whichever clock those who tell it have
     timeout_s: float | None = None  # how long it may take, where that is known
+    price: int = 0  # what it will cost if it is done, in cents
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class CallEnded:
     """Call number `call` has ended for the worker: answered, failed or cut off. `at` on the clock of `CallStarted.at`.
 
     `says` of the callee: `ok`, `failed`, or nothing, also where that is not known. `undone`: it cannot have done it. `spent`: it has cost
-    an attempt; `may_be_spared`: but for a failure that the worker counts as an outage's. `unsent`: it never left.
+    an attempt; `may_be_spared`: but for a failure that the worker counts as an outage's. `unsent`: it never left. `charged`: what it has
+    cost, in cents.
     """
 
     call: int
@@ -71,6 +73,7 @@ class CallEnded:
     spent: bool = False
     may_be_spared: bool = False
     unsent: bool = False
+    charged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
+from random import Random
 
 from dispatcher.core.callees.finding import Party, find
 from dispatcher.core.messages.call import Ambiguous, Answered, Call, CallResult, NotSent
+from tests.guarantees.budgets import CALL_CENTS
 from tests.guarantees.events import CallEnded, CallStarted, Event
 from tests.sim.process import Process
 
@@ -18,6 +20,8 @@ LETTING_GO_S = 1.0
 OUT_OF_TIME = Ambiguous("timeout", "no whole answer in time")
 _SAYS = {Party.NOBODY: "ok", Party.CALLEE: "failed"}
 JSON = (("content-type", "application/json"),)
+# The model that answers where calls have a price, at a dollar for a million tokens.
+MODEL, TOKENS_PER_CENT = "m", 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +47,25 @@ class Callee:
         self.quiet = False  # the faults are over: every call succeeds soon
         self.down = False  # every call fails
         self.is_guarded = False  # by a circuit breaker, which spares requests the cost of an outage
+        self.prices: Random | None = None  # of chance of its own, where calls cost something
+        self.free_from = math.inf  # from then on they cost nothing
         self._numbers = count(1)
 
     def engine(self, process: Process) -> CalleeEngine:
         """Give a process its way to call."""
         return CalleeEngine(self, process)
 
-    def begin(self, call: Call, worker: str, at: float) -> int:
-        """Note a call's start, at that time; returns its number."""
+    def price(self, at: float) -> int:
+        """What a call will cost that begins at that time, in cents."""
+        return 0 if self.prices is None or at >= self.free_from else self.prices.randint(1, CALL_CENTS)
+
+    def begin(self, call: Call, worker: str, at: float, price: int) -> int:
+        """Note a call's start, at that time, and what it will cost; returns its number."""
         number = next(self._numbers)
         told = dict(call.headers)
         partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
-        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, self._key_of(partition, offset), at, call.timeout_s))
+        key = self._key_of(partition, offset)
+        self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, key, at, call.timeout_s, price))
         return number
 
 
@@ -68,12 +79,13 @@ class CalleeEngine:
     async def call(self, call: Call, sent: Callable[[], None]) -> CallResult:
         """Make a call; raises for how it ends only where an adapter would have a bug."""
         sent()
-        number = self._callee.begin(call, self._process.name, self._process.now)
-        ended = CallEnded(number)
+        price = self._callee.price(self._process.now)
+        number = self._callee.begin(call, self._process.name, self._process.now, price)
+        ended = CallEnded(number, charged=price)
         try:
-            result = await self._answer(number, self._process.now + call.timeout_s)
+            result = await self._answer(number, price, self._process.now + call.timeout_s)
         except ValueError:
-            ended = CallEnded(number, spent=True)
+            ended = CallEnded(number, spent=True, charged=price)
             raise
         except asyncio.CancelledError:
             if self._process.chance.random() < 0.3:
@@ -86,16 +98,18 @@ class CalleeEngine:
             of = _SAYS.get(find(result, 0).fault, "")
             undone, spent = _known(result)
             may_be_spared = spent and of == "failed" and self._callee.is_guarded
+            charged = price if _is_charged(result) else 0
             ended = CallEnded(number, 0.0, "" if is_cut else of, undone=undone, spent=spent, may_be_spared=may_be_spared)
-            ended = replace(ended, unsent=isinstance(result, NotSent))
+            ended = replace(ended, unsent=isinstance(result, NotSent), charged=charged)
             return result
         finally:
             if self._process.alive:
                 self._callee.tell(replace(ended, at=self._process.now))
 
-    async def _answer(self, number: int, until: float) -> CallResult:
+    async def _answer(self, number: int, price: int, until: float) -> CallResult:
         chance, manners = self._process.chance, self._callee.manners
-        done = Answered(200, JSON, b'{"call":%d}' % number)
+        tokens = b',"model":"m","usage":{"prompt_tokens":%d}' % (price * TOKENS_PER_CENT) if self._callee.prices is not None else b""
+        done = Answered(200, JSON, b'{"call":%d%s}' % (number, tokens))
         latency_s = chance.expovariate(1 / manners.latency_s)
         if self._callee.quiet:
             return await self._after(min(latency_s, 1.0), done, until)
@@ -138,6 +152,11 @@ class CalleeEngine:
         self._process.after(delay_s, _set, future, ending)
         result: CallResult = await future
         return result
+
+
+def _is_charged(result: CallResult) -> bool:
+    """Whether a call that ended so has to be paid for: what was done, or may have been."""
+    return isinstance(result, Ambiguous) or (isinstance(result, Answered) and result.status == 200)
 
 
 def _known(result: CallResult) -> tuple[bool, bool]:

@@ -101,6 +101,8 @@ class Cluster:
         if message.topic == PARKED:
             self.tell((Unparked if message.value is None else Parked)(*_original(message.key)))
             return
+        if message.topic == STATE and (message.key or b"").startswith(b"budget/"):
+            return
         if message.topic == STATE:
             place = _original(message.key)
             self.tell(Forgotten(*place) if message.value is None else Attempted(*place, orjson.loads(message.value)["failures"]))

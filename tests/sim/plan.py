@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cache
 from random import Random
 from typing import Any, Literal
@@ -10,10 +12,12 @@ from typing import Any, Literal
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES
 from dispatcher.core.messages.partitioner import partition_for
-from dispatcher.settings import LimitSettings, Settings
+from dispatcher.settings import BudgetSettings, LimitSettings, ModelSettings, Settings
+from tests.guarantees.budgets import CALL_CENTS, DAY_CENTS
 from tests.guarantees.call_times import FLOOR_S
-from tests.sim.callee import Manners
+from tests.sim.callee import MODEL, Manners
 from tests.sim.cluster import Broker
+from tests.sim.process import WALL
 
 WriteKind = Literal["request", "malformed", "aborted", "committed", "compacted", "halting", "dated", "again"]
 OrderKind = Literal["pause_key", "pause_partition", "resume_key", "skip", "cancel"]
@@ -43,6 +47,8 @@ ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "
 ATTEMPTS_MAX = 3
 # The name of the limit of worlds that have one.
 LIMIT = "sample"
+# The name of the budget of worlds that have one, and how long after all that is planned those begin a new day whose requests wait for it.
+BUDGET, LEFT_S = "all", 5.0
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
@@ -109,6 +115,23 @@ class Plan:
     outages: tuple[tuple[float, float], ...] = ()
     once: float = 0.0
 
+    @property
+    def over_at(self) -> float:
+        """When all that is planned has happened."""
+        ends = [one.at + one.seconds for some in (self.writes, self.faults, self.orders) for one in some]
+        return max([*self.starts, *ends, *map(sum, self.outages)])
+
+    @property
+    def midnight(self) -> float:
+        """When a new day begins for budgets; never, where there are none."""
+        budget = self.settings.budgets.get(BUDGET)
+        return math.inf if budget is None else budget.day_starts_at_h * 3600 - WALL % 86_400
+
+    @property
+    def waits_for_midnight(self) -> bool:
+        """Whether requests whose key has spent its budget wait for a new day."""
+        return self.midnight < math.inf and self.settings.budgets[BUDGET].when_spent == "wait"
+
 
 def draw(seed: int, **fixed: Any) -> Plan:
     """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them."""
@@ -143,10 +166,16 @@ def draw(seed: int, **fixed: Any) -> Plan:
     # Of a chance of its own: worlds of before stay as they were.
     once = Random(-1 - seed).choice((0.0, 0.3, 1.0)) if settings.worker.publishing == "exactly_once" else 0.0
     settings = with_limit(settings, _limit(Random(f"limits of {seed}")))
-    return Plan(
+    plan = Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
         *(orders, room, hot, outages, once),
     )
+    chance = Random(f"budgets of {seed}")
+    if settings.worker.publishing == "at_least_once" or chance.random() > 0.3:
+        return plan
+    waits = chance.random() < 0.4
+    midnight = plan.over_at + LEFT_S if waits else chance.choice((chance.uniform(0, span_s), 3600.0))
+    return replace(plan, settings=with_budgets(settings, midnight, waits=waits))
 
 
 def staged(
@@ -168,7 +197,7 @@ def staged(
     plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
     starts = tuple(0.1 * number for number in range(workers))
     told: dict[str, Any] = {
-        "settings": with_limit(with_breaker(_timed(plan.settings, is_adaptive=False), *breaker), limit),
+        "settings": with_limit(with_breaker(_timed(plan.settings, is_adaptive=False), *breaker), limit).model_copy(update={"budgets": {}}),
         "starts": starts,
         "writes": writes,
         "faults": faults,
@@ -257,6 +286,19 @@ def _limit(chance: Random) -> LimitSettings | None:
     per_window = {} if requests is None else {"requests": requests, "window_s": window_s}
     given = {"upstream": "sample", "concurrency": concurrency, "counting": counting, "margin_s": margin_s, **per_window}
     return LimitSettings.model_validate(given)
+
+
+def with_budgets(settings: Settings, midnight: float, *, waits: bool) -> Settings:
+    """Give settings with a budget for each key, whose day begins at `midnight`, seconds of the world; and a model that costs something."""
+    budget = BudgetSettings(
+        keys=("*",),
+        usd_per_day=Decimal(DAY_CENTS) / 100,
+        reserve_usd=Decimal(CALL_CENTS) / 100,
+        when_spent="wait" if waits else "refuse",
+        day_starts_at_h=(WALL % 86_400 + midnight) / 3600,
+    )
+    models = {MODEL: ModelSettings(usd_per_million=Decimal(1))}
+    return settings.model_copy(update={"budgets": {BUDGET: budget}, "models": models})
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 
 from tests.sim.plan import draw
 from tests.sim.planted import PLANTED, Planted
+from tests.sim.planted_budgets import BUDGETS
 from tests.sim.planted_duplicates import DUPLICATES
 from tests.sim.planted_limits import LIMITS
 from tests.sim.planted_timeouts import TIMEOUTS
@@ -17,7 +18,7 @@ from tests.sim.world import run
 SEEDS_MAX = 500
 
 
-@pytest.mark.parametrize("planted", [*PLANTED, *DUPLICATES, *TIMEOUTS, *TRIES, *LIMITS], ids=str)
+@pytest.mark.parametrize("planted", [*PLANTED, *BUDGETS, *DUPLICATES, *TIMEOUTS, *TRIES, *LIMITS], ids=str)
 def test_a_planted_fault_is_found_within_500_seeds(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some world of 500 breaks the guarantee that this fault is about."""
     planted.plant(monkeypatch)

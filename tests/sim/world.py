@@ -15,6 +15,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
+from tests.guarantees.budgets import DayBudget
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -93,6 +94,8 @@ class World:
             kind, window_s = limit.counting, limit.window_s or 1.0
             judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
             self.judges.append(judge)
+        if plan.midnight < math.inf:
+            self.judges.append(DayBudget(plan.midnight, _standing_until(plan)))
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
@@ -109,6 +112,9 @@ class World:
         self.room = replace(room_of(plan.settings), **bounds)
         self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
         self.callee.is_guarded = plan.settings.upstreams["sample"].has_breaker
+        self.callee.prices = Random(plan.seed + 3) if plan.settings.budgets else None
+        # Else what waits for the new day might wait for the one after.
+        self.callee.free_from = plan.midnight if plan.waits_for_midnight else math.inf
         self.workers: dict[int, Worker] = {}
         self._incarnations: Counter[int] = Counter()
         self._quiet = False
@@ -135,7 +141,7 @@ class World:
                 pass
         for judge in self.judges:
             judge.see(event)
-        if isinstance(event, ReplyVisible) and event.dead and event.called and (event.partition, event.offset) in self._halting:
+        if isinstance(event, ReplyVisible) and event.dead and _has_failed(event) and (event.partition, event.offset) in self._halting:
             self.tally["halted"] += 1
             self.tell(Halted(event.partition, event.offset, self.cluster.key_of(event.partition, event.offset)))
 
@@ -153,13 +159,13 @@ class World:
         for at, lasts_s in plan.outages:
             schedule.after(at, self._go_down)
             schedule.after(at + lasts_s, self._come_back)
-        ends = [one.at + one.seconds for some in (plan.writes, plan.faults, plan.orders) for one in some]
-        schedule.run(max([*plan.starts, *ends, *map(sum, plan.outages)]))
+        schedule.run(plan.over_at)
         self._end_faults()
         worker = plan.settings.worker
         bound_s = plan.broker.session_s + worker.transaction_timeout_s + plan.broker.sweep_s + worker.drain_s
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
         bound_s += LONG_HINT_S if plan.manners.long_hints else 0
+        bound_s += max(0.0, plan.midnight - plan.over_at) if plan.waits_for_midnight else 0
         bound_s += plan.settings.upstreams["sample"].breaker_open_s + RAMP_S
         limit = plan.settings.limits.get(LIMIT)
         call_s = CALL_S + (0.0 if limit is None else limit.window_s or 0.0)
@@ -349,6 +355,17 @@ class World:
             log.stable_end == log.end and (not topic.endswith("requests") or self.cluster.positions.position(n) == log.end)
             for (topic, n), log in self.cluster.logs.items()
         )
+
+
+def _has_failed(reply: ReplyVisible) -> bool:
+    """Whether a dead request could be executed, and was not refused for what it is."""
+    return reply.called or "budget_exhausted" in reply.says
+
+
+def _standing_until(plan: Plan) -> float:
+    """Until when somebody may stand still who did so at midnight."""
+    still = [fault for fault in plan.faults if fault.kind.startswith(("freeze", "stall"))]
+    return max((fault.at + fault.seconds for fault in still if fault.at <= plan.midnight <= fault.at + fault.seconds), default=0.0)
 
 
 def _with_slot(settings: Settings, slot: str) -> Settings:

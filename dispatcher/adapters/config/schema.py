@@ -16,7 +16,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import SecretStr
 
 from dispatcher.errors import ConfigError
-from dispatcher.settings import RESERVED_PROPERTIES, Section, Settings
+from dispatcher.librdkafka import RESERVED_PROPERTIES
+from dispatcher.settings import Section, Settings
 
 Path = tuple[str, ...]
 

@@ -10,7 +10,8 @@ from pydantic import SecretStr
 
 from dispatcher.adapters.config.schema import PROPERTIES, Path, dotted
 from dispatcher.core.redaction import MASK
-from dispatcher.settings import Section, is_plain_property
+from dispatcher.librdkafka import is_plain_property
+from dispatcher.settings import Section
 
 if TYPE_CHECKING:
     from dispatcher.adapters.config import Loaded

@@ -41,10 +41,10 @@ _Key = Annotated[Shown, AfterValidator(_key)]
 class LaneReport:
     """One lane that is worth telling of. `queued` counts its records in memory, `parked` those that were moved aside.
 
-    `why` it stands: backoff, retry_after, breaker, paused, halted, unpublished (what is noted of its request), or empty; `until` (seconds
-    since 1970) is when that ends by itself, None where it does not, or nobody knows. `head` is the id of the request whose turn it is,
-    `offset` its place, `attempts` the calls that were made for it. `waited_s`: how long the oldest of its records has been with this
-    worker.
+    `why` it stands: backoff, retry_after, breaker, limit, budget, paused, halted, unpublished (what is noted of its request), or empty;
+    `until` (seconds since 1970) is when that ends by itself, None where it does not, or nobody knows. `head` is the id of the request whose
+    turn it is, `offset` its place, `attempts` the calls that were made for it. `waited_s`: how long the oldest of its records has been with
+    this worker.
     """
 
     key: _Key

@@ -21,6 +21,7 @@ import orjson
 from dispatcher.core.bounds import is_count, is_offset, is_time
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
+from dispatcher.core.internal.account import Account
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.usage import Usage, read_usage
 
@@ -84,13 +85,15 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the state topic says of a partition's requests, the last word of each; and where their log ends, asked after that.
+    """What the state topic says of a partition's requests, the last word of each; where their log ends, asked after that; and of accounts.
 
     A note at or beyond that end is of a request that the log has lost: the next one that comes gets its offset, and is another one.
+    `accounts`: what keys have spent of their budgets.
     """
 
     tried: Iterable[Tried] = ()
     log_end: int = sys.maxsize
+    accounts: Iterable[Account] = ()
 
 
 NOTHING_NOTED = Noted()

@@ -9,6 +9,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.control import HALTED, Command, key_target, message
 from dispatcher.core.internal.finished import Finished
 from dispatcher.core.internal.journal import Known
+from dispatcher.core.lanes.ledger import Spent
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.call import Answered, CallResult
 from dispatcher.core.messages.dead_letter import DeadLetter
@@ -174,6 +175,17 @@ class Endings:
                 recorded=recorded,
             )
         return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata, is_duplicate=True))
+
+    def spent(self, request: Request, spent: Spent, calls: int, instant: Instant) -> Outcome:
+        """The end of a request whose key has spent its budget, after that many calls."""
+        reason, retry_at = Reason.BUDGET_EXHAUSTED, instant.rfc3339(max(0.0, spent.until - instant.wall))
+        message = f"its key has spent the budget {spent.budget!r} of the day, which does not pay for another call"
+        outcome = self._early(request, Status.DEAD, Fault(reason.value, message, retry_at), calls, instant)
+        letter = self._letter(request.record, reason, message, "wait", reason.value)
+        letter = replace(letter, attempts=calls, upstream=request.call.upstream)
+        assert outcome.reply is not None
+        outcome = replace(outcome, reply=replace(outcome.reply, reason=reason), letter=letter)
+        return self._halting(outcome, request, instant) if request.halts_key else outcome
 
     def conflict(self, request: Request, instant: Instant) -> Outcome:
         """The end of a request whose id another one had: nothing can be known of what its sender means by it."""

@@ -29,6 +29,7 @@ from dispatcher.core.lanes.ending import Cancelled, Early, Endings, Expired
 from dispatcher.core.lanes.fencing import fenced
 from dispatcher.core.lanes.intake import Intake
 from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting
+from dispatcher.core.lanes.ledger import Ledger
 from dispatcher.core.lanes.noting import Noting
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Bounds, Moved, Parking
@@ -92,6 +93,7 @@ class Lane:
         find: Find = lambda *_: None,
         gate: Gate[Lane] | None = None,
         tried: MutableMapping[int, Tried] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.owner = owner
         self.key = key
@@ -100,13 +102,13 @@ class Lane:
         self._endings = Endings(owner, decoder)
         self._recalling = Recalling(self._endings, find)
         self._why_held = why_held
-        self.passage = Passage(self, gate)
+        self.passage = Passage(self, gate, ledger, self._endings)
         self._queue = LaneQueue()
         self._overflow: list[Record] = []  # refused at once, out of turn
         tried = {} if tried is None else tried
         self._intake = Intake(self._endings, decoder, tried)
         self._parking = Parking(owner, decoder, self._queue, tried)
-        self._noting = Noting(owner.partition, decoder)
+        self._noting = Noting(owner.partition, decoder, self.passage.ledger)
         self._early = WantedEnds(self._queue, self._parking)
         self._head: _Head | None = None
         self._settled: Outcome | None = None
@@ -285,12 +287,12 @@ class Lane:
             return Wait(head.waiting.not_before, head.waiting.why)
         if self._noting.coming is not None:
             return BUSY  # `noted` comes with its acknowledgement
-        if (gated := self.passage.ask(head.request, instant.mono)) is not None:
-            return self._withdrawn(head, instant) or gated
-        if not may_call or self._noting.is_late(instant.mono):
+        if (gated := self.passage.ask(head.request, head.waiting, instant)) is not None:
+            return self._settle(gated, instant) if isinstance(gated, Outcome) else self._withdrawn(head, instant) or gated
+        if not may_call or self._noting.is_late(head.waiting.record, instant):
             return self._withdrawn(head, instant) or READY
         self.passage.let(head.request, instant.mono)
-        if head.request.repeats or self._noting.intent:
+        if not self._noting.must_intend(head.request):
             return self._start(head, instant)
         return Intend(self._noting.intend(head.waiting, instant), head.request.call.upstream)
 
@@ -338,7 +340,7 @@ class Lane:
         assert isinstance(early, Cancelled)
         self._calling = False
         self.last_s = instant.mono - self._began
-        self.passage.cut_off(instant.mono)
+        self.passage.cancelled(waiting.record, instant.mono)
         self._settled = self._endings.cut_off(head.request, early, waiting.tries.calls, waiting.started, instant)
 
     def recalled(self, offset: int, recorded: Recorded | None, instant: Instant) -> None:

@@ -6,7 +6,9 @@ from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.tried import Note, forgotten, tried
 from dispatcher.core.lanes.lane_queue import Waiting
-from dispatcher.core.messages.request import Decoder
+from dispatcher.core.lanes.ledger import Ledger
+from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.request import Decoder, Request
 
 # An intent is committed with the transaction after the one under way, and none lasts longer than it may.
 TRANSACTIONS = 2
@@ -18,23 +20,29 @@ class Noting:
     `due` is to be handed out, `coming` is, and not acknowledged yet. `intent`: the newest of all says that a call may have begun.
     """
 
-    __slots__ = ("_decoder", "_intended_at", "_partition", "coming", "due", "intent")
+    __slots__ = ("_decoder", "_intended_at", "_ledger", "_partition", "coming", "due", "intent")
 
-    def __init__(self, partition: int, decoder: Decoder) -> None:
+    def __init__(self, partition: int, decoder: Decoder, ledger: Ledger) -> None:
         self._partition = partition
+        self._ledger = ledger
         self._decoder = decoder
         self.due: Note | None = None
         self.coming: Note | None = None
         self.intent = False
         self._intended_at = 0.0  # monotonic seconds
 
-    def is_late(self, now: float) -> bool:
+    def must_intend(self, request: Request) -> bool:
+        """Whether something has to stand there before a call: that it may begin, or what its key's budget sets aside for it."""
+        return not self.intent and (not request.repeats or self._ledger.is_for(request.record.key))
+
+    def is_late(self, record: Record, instant: Instant) -> bool:
         """Whether the intent is older than a commit takes: who was frozen or cut off meanwhile may have lost the partition since.
 
         Its next owner has then told that the outcome is unknown, and a call that begins only now would come behind that.
+        Nor is it made with the money of a day that has ended.
         """
         limit_s = TRANSACTIONS * self._decoder.settings.worker.transaction_timeout_s
-        return self.intent and now - self._intended_at >= limit_s
+        return self.intent and (instant.mono - self._intended_at >= limit_s or self._ledger.is_over(record, instant.wall))
 
     def intend(self, waiting: Waiting, instant: Instant) -> Note:
         """The next call is about to be made; what has to stand there before."""
@@ -42,11 +50,13 @@ class Noting:
         self.coming = self._note(waiting, tries, instant, begun=True)
         self.intent = True
         self._intended_at = instant.mono
+        self._ledger.reserve(waiting.record, instant.wall)
         return self.coming
 
     def attempted(self, waiting: Waiting, instant: Instant) -> None:
         """A call has ended, and is known not to have been done for good; or was not made: this is how often it was tried."""
         self.intent = False
+        self._ledger.release(waiting.record)
         self.due = self._note(waiting, waiting.tries, instant)
 
     def withdraw(self, waiting: Waiting, instant: Instant) -> bool:

@@ -10,6 +10,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.parked import Entry, Parked, parked
 from dispatcher.core.internal.tried import Tried
 from dispatcher.core.lanes.lane_queue import LaneQueue, Waiting, read_back
+from dispatcher.core.lanes.ledger import BUDGET
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder
@@ -121,7 +122,9 @@ class Parking:
         return one.entry()
 
     def _parked(self, waiting: Waiting, instant: Instant) -> Parked:
-        return parked(waiting.record, waiting.tries, waiting.not_before, waiting.why or "queued", instant, waiting.started, waiting.used)
+        # Who takes it over asks for himself what is left: he may have been given another budget.
+        until = 0.0 if waiting.why == BUDGET else waiting.not_before
+        return parked(waiting.record, waiting.tries, until, waiting.why or "queued", instant, waiting.started, waiting.used)
 
     def _located(self, entry: Entry) -> Entry:
         place = self.places.pop(entry.offset, None)

@@ -15,6 +15,7 @@ from dispatcher.core.internal.tried import NOTHING_NOTED, Note, Noted, Tried, fo
 from dispatcher.core.lanes.buffer import NOTHING, Amount, Flow, Tap
 from dispatcher.core.lanes.deadlines import Deadlines
 from dispatcher.core.lanes.lane import Lane, WhyHeld
+from dispatcher.core.lanes.ledger import Ledger
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.room import Room
@@ -60,7 +61,7 @@ class Partition:
             "_void",
             "_withheld",
         ),
-        *("_why_held", "calls", "closed", "deadlines", "is_restored", "journal", "lanes", "limit", "owner", "parked", "progress"),
+        *("_why_held", "calls", "closed", "deadlines", "is_restored", "journal", "lanes", "ledger", "limit", "owner", "parked", "progress"),
     )
 
     def __init__(
@@ -91,6 +92,7 @@ class Partition:
         self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
         worker = decoder.settings.worker
         self.journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=self._is_fenced)
+        self.ledger = Ledger(decoder.settings, decoder.topic_id, owner.partition)
         self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._tried: dict[int, Tried] = {}  # what earlier owners have noted of requests that have not had their turn here
@@ -207,7 +209,7 @@ class Partition:
     def restore(
         self, entries: Iterable[Entry], instant: Instant, journal: Journal | None = None, noted: Noted = NOTHING_NOTED
     ) -> list[Outcome]:
-        """What is parked, in order, what has ended, and what is noted of tries; from here on calls may start.
+        """What is parked, in order, what has ended, and what else is noted; from here on calls may start.
 
         Returns outcomes that end what is void.
 
@@ -219,6 +221,7 @@ class Partition:
 
         A note is newer than the parked request that it is about. It is void where its request has ended, or is lost.
         """
+        self.ledger.restore(noted.accounts, instant.wall)
         entries = list(entries)
         void = self._note_tried(noted, {entry.offset for entry in entries}, instant.mono)
         if journal is not None:
@@ -334,12 +337,12 @@ class Partition:
         if offset in self._noted:
             self._noted.discard(offset)
             extra = (*extra, self._forgotten(offset))
-        return self._hand_out(outcome, now, span, extra)
+        return self._hand_out(outcome, now, span, (*extra, *self.ledger.ended(record)))
 
     def note(self, note: Note, now: float) -> Outcome:
         """An outcome that does nothing but write what is known of a request's tries; the position goes with it, so that it is fenced."""
         (self._noted.discard if note.message.value is None else self._noted.add)(note.offset)
-        return self._hand_out(Outcome(self.owner, None, None, note=note), now, None, (note.message,))
+        return self._hand_out(Outcome(self.owner, None, None, note=note), now, None, (note.message, *self.ledger.take(note.key)))
 
     def reach_end(self, end: int, now: float) -> Outcome | None:
         """The log ends at `end`; an outcome that only moves the position there, if everything before is settled."""
@@ -437,7 +440,9 @@ class Partition:
         name = key if self._by_key else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, self._why_held, self._find, self._gate, self._tried)
+            lane = self.lanes[name] = Lane(
+                self.owner, self._decoder, name, self._why_held, self._find, self._gate, self._tried, self.ledger
+            )
         return lane
 
     def _find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:

@@ -1,17 +1,22 @@
-"""A lane's way through the gate: what it asks there, the pass of its call in flight, and what it hands back when that has ended."""
+"""A lane's way to a call: what the budget of its key says, what it asks at the gate, its pass, and what it hands back in the end."""
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from dispatcher.core.callees.charge import cost_of_call
 from dispatcher.core.callees.finding import Finding
 from dispatcher.core.callees.gate import Gate, Pass
 from dispatcher.core.callees.line import LIMIT
 from dispatcher.core.callees.reservation import SILENT, Statement, statement_of
 from dispatcher.core.instant import Instant
+from dispatcher.core.lanes.ending import Endings
 from dispatcher.core.lanes.lane_queue import Waiting
-from dispatcher.core.lanes.steps import Gated
+from dispatcher.core.lanes.ledger import BUDGET, Ledger, Spent
+from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.lanes.steps import Gated, Wait
 from dispatcher.core.messages.call import Answered, CallResult
+from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Request
 from dispatcher.core.messages.usage import Usage
 
@@ -23,19 +28,31 @@ TIMER_S = 0.05
 
 
 class Passage(Generic[_W]):
-    """Owned by one lane, `who` waits at the gate. `limited_s`: how long the call that was let through last waited for limits."""
+    """Owned by one lane, `who` waits at the gate. `ledger`: what keys of its partition have spent.
 
-    __slots__ = ("_gate", "_limited_since", "_pass", "_who", "limited_s")
+    `limited_s`: how long the call that was let through last waited for limits.
+    """
 
-    def __init__(self, who: _W, gate: Gate[_W] | None) -> None:
+    __slots__ = ("_endings", "_gate", "_limited_since", "_pass", "_who", "ledger", "limited_s")
+
+    def __init__(self, who: _W, gate: Gate[_W] | None, ledger: Ledger | None, endings: Endings) -> None:
         self._who = who
+        decoder = endings.decoder
+        self.ledger = Ledger(decoder.settings, decoder.topic_id, endings.owner.partition) if ledger is None else ledger
+        self._endings = endings
         self._gate: Gate[_W] = Gate({}) if gate is None else gate
         self._pass: Pass | None = None  # of the call in flight
         self._limited_since: float | None = None
         self.limited_s: float | None = None  # None where it is under none
 
-    def ask(self, request: Request, now: float) -> Gated | None:
-        """Where to stand in line, if its call may not begin. One that was let through is asked for anew once its breaker has turned."""
+    def ask(self, request: Request, waiting: Waiting, instant: Instant) -> Gated | Wait | Outcome | None:
+        """Where to stand in line, or how long to wait, or how it ends, if its call may not begin.
+
+        One that was let through is asked for anew once its breaker has turned.
+        """
+        now = instant.mono
+        if (spent := self.ledger.ask(request.record, instant.wall)) is not None:
+            return self._refused(request, waiting, spent, instant)
         if self._pass is not None:
             if self._gate.holds(self._pass):
                 return None
@@ -46,6 +63,13 @@ class Passage(Generic[_W]):
         if stop.why == LIMIT and self._limited_since is None:
             self._limited_since = now
         return Gated(request.claim)
+
+    def _refused(self, request: Request, waiting: Waiting, spent: Spent, instant: Instant) -> Wait | Outcome:
+        """What becomes of a request whose budget does not pay for a call."""
+        if not spent.waits:
+            return self._endings.spent(request, spent, waiting.tries.calls, instant)
+        waiting.not_before, waiting.why = instant.mono + max(0.0, spent.until - instant.wall), BUDGET
+        return Wait(waiting.not_before, waiting.why)
 
     def let(self, request: Request, now: float) -> None:
         """Its call is let through, or its intent is on its way: from there on it is one in flight for the gate."""
@@ -63,10 +87,16 @@ class Passage(Generic[_W]):
 
         One that its request's deadline has cut off says nothing of the callee, who might have answered soon.
         """
+        self.ledger.settle(request.record, cost_of_call(result, used))
         is_late = request.deadline is not None and instant.wall >= request.deadline - TIMER_S
         is_limited = self._pass is not None and self._pass.reservation is not None
         said = statement_of(result, used, instant.wall) if is_limited else SILENT
         return self._hand_back(None if is_late and not isinstance(result, Answered) else finding, instant.mono, said)
+
+    def cancelled(self, record: Record, now: float) -> None:
+        """The call was cut off, since somebody wants its request ended: nobody knows what it has cost."""
+        self.ledger.settle(record, None)
+        self.cut_off(now)
 
     def cut_off(self, now: float) -> str | None:
         """The call was cancelled and has ended, or is not made: nothing is known of it. Returns its upstream, None where there was none."""

@@ -102,7 +102,7 @@ def read_usage(body: object) -> Usage | None:
     if not isinstance(model, str) or not all(type(count) is int and count >= 0 for count in counts.values()):
         return None
     try:
-        return Usage(Tokens(**counts), model[:MODEL_MAX_CHARACTERS], _usd(cost), _usd(savings))
+        return Usage(Tokens(**counts), model[:MODEL_MAX_CHARACTERS], read_usd(cost), read_usd(savings))
     except (InvalidOperation, ValueError):
         return None
 
@@ -122,7 +122,8 @@ def usd_text(amount: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _usd(text: object) -> Decimal | None:
+def read_usd(text: object) -> Decimal | None:
+    """An amount as `usd_text` wrote it, None for null; ValueError or ArithmeticError for anything else."""
     if text is None:
         return None
     if not isinstance(text, str) or len(text) > _USD_MAX_CHARACTERS:

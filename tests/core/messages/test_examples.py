@@ -117,7 +117,14 @@ def test_the_examples_show_every_reason_that_a_request_alone_can_have() -> None:
     shown = {
         reason_of(path) for path in EXAMPLES.glob("**/*.json") if path.parent.name in {"invalid", "refused"} and "requests" in path.parts
     }
-    called = {Reason.ATTEMPTS_EXHAUSTED, Reason.DEADLINE_EXCEEDED, Reason.OUTCOME_UNKNOWN, Reason.QUOTA_EXHAUSTED, Reason.REPLY_TOO_LARGE}
+    called = {
+        Reason.BUDGET_EXHAUSTED,
+        Reason.ATTEMPTS_EXHAUSTED,
+        Reason.DEADLINE_EXCEEDED,
+        Reason.OUTCOME_UNKNOWN,
+        Reason.QUOTA_EXHAUSTED,
+        Reason.REPLY_TOO_LARGE,
+    }
     assert set(Reason) - called - {Reason.HALTED_KEY, Reason.ID_CONFLICT, Reason.TOO_LARGE} == shown
 
 

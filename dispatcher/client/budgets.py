@@ -1,0 +1,46 @@
+"""What lane keys have left of their budgets: read from the state topic, where workers commit what they spend."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from dispatcher.adapters.kafka.admin import connect, facts_of
+from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
+from dispatcher.core.internal.account import Account, name_in, read_account
+from dispatcher.core.internal.budget import Budgets
+from dispatcher.core.operations.balance import Balances
+from dispatcher.core.operations.positions import START, Span
+from dispatcher.settings import Settings
+
+
+def balances(settings: Settings, partitions: Sequence[int] | None = None, *, timeout_s: float | None = None) -> Balances:
+    """Read what keys of these partitions (None: of all) have spent, by the [budgets] of these settings. Blocks. Errors as `LogReader`'s.
+
+    Nothing is read where no budget is configured.
+    """
+    accounts: dict[str, Account] = {}
+    if settings.budgets:
+        accounts = _accounts(settings, partitions, timeout_s or TIMEOUT_S)
+    return Balances(Budgets(settings.budgets), accounts, time.time())
+
+
+def _accounts(settings: Settings, partitions: Sequence[int] | None, timeout_s: float) -> dict[str, Account]:
+    topics, cluster = settings.topics, connect(settings, timeout_s)
+    known = facts_of(cluster, [topics.requests, topics.state])
+    requests, state = known.get(topics.requests), known.get(topics.state)
+    found: dict[str, Account] = {}
+    if requests is None or state is None:
+        return found
+    topic_id = requests.topic_id_text
+    with LogReader(settings, topics.state, timeout_s) as reader:
+        for record in reader.read(Span(START), partitions=partitions, until_end=True):
+            name = name_in(record, topic_id)
+            if name is None:
+                continue
+            account = read_account(record, topic_id)
+            if account is None:
+                found.pop(name, None)
+            else:
+                found[name] = account
+    return found

@@ -1,0 +1,82 @@
+"""What a lane key has spent of its budget in one period, as one record of the state topic: it outlives the worker that spent it.
+
+    key       `budget/<topic id>/<partition>/<hash of the lane key>`
+    value     JSON: the period (a number of days), what is settled, and what is reserved for a call that has not ended
+
+The last record of a key counts, so that there is one for each key, and a tombstone ends it once its period is over.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import blake2b
+
+import orjson
+
+from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.usage import read_usd, usd_text
+
+_VERSION = 1
+_DIGEST_BYTES = 12
+_KEY = re.compile(r"budget/([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/([0-9a-f]{24})")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Of the key with this `name`: what `period` has cost, and what is set aside for the call in flight. US dollars."""
+
+    name: str
+    period: int
+    settled: Decimal = Decimal(0)
+    reserved: Decimal = Decimal(0)
+
+    @property
+    def spent(self) -> Decimal:
+        """All that is not to be spent again: a call that may have been made counts with what was set aside for it."""
+        return self.settled + self.reserved
+
+    def message(self, topic: str, topic_id_text: str, partition: int) -> Message:
+        """The record to write to the state `topic`, into the partition that the key belongs to."""
+        facts = {"v": _VERSION, "period": self.period, "settled": usd_text(self.settled), "reserved": usd_text(self.reserved)}
+        return Message(topic, partition, _key(topic_id_text, partition, self.name), orjson.dumps(facts), ())
+
+
+def account_name(key: bytes) -> str:
+    """The name of a lane key's account: a hash, as no key may be longer than a record's key takes."""
+    return blake2b(key, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def closed(topic: str, topic_id_text: str, partition: int, name: str) -> Message:
+    """The tombstone of an account whose period is over."""
+    return Message(topic, partition, _key(topic_id_text, partition, name), None, ())
+
+
+def name_in(record: Record, topic_id_text: str) -> str | None:
+    """Whose account a record of the state topic is; None where it is none of this topic id."""
+    match = _KEY.fullmatch(record.key.decode("latin-1")) if record.key is not None else None
+    if match is None or (match[1], int(match[2])) != (topic_id_text, record.partition):
+        return None
+    return match[3]
+
+
+def read_account(record: Record, topic_id_text: str) -> Account | None:
+    """The account in a record; None for a tombstone, and for what is foreign or corrupt."""
+    name = name_in(record, topic_id_text)
+    if name is None or record.value is None:
+        return None
+    try:
+        facts = orjson.loads(record.value)
+        if facts["v"] != _VERSION or type(facts["period"]) is not int:
+            return None
+        settled, reserved = read_usd(facts["settled"]), read_usd(facts["reserved"])
+    except (ArithmeticError, ValueError, KeyError, TypeError):
+        return None
+    if settled is None or reserved is None or settled < 0 or reserved < 0:
+        return None
+    return Account(name, facts["period"], settled, reserved)
+
+
+def _key(topic_id_text: str, partition: int, name: str) -> bytes:
+    return f"budget/{topic_id_text}/{partition}/{name}".encode()

@@ -1,0 +1,48 @@
+"""Budgets in the configuration: what is one, and what could never be held."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from dispatcher.adapters.config import load
+from dispatcher.errors import ConfigError
+from dispatcher.settings import Settings
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "budgets.toml"
+
+
+def loaded(file: Path) -> Settings:
+    """The settings of a file alone."""
+    return load(file=file, flags={}, properties=[], environ={})
+
+
+def test_the_example_is_one() -> None:
+    """Amounts are decimals: 0.1 is a tenth."""
+    budgets = loaded(EXAMPLE).budgets
+    assert ["documents", "team-a"] == sorted(budgets)
+    assert (Decimal("0.10"), "refuse", 0) == (budgets["documents"].reserve_usd, budgets["documents"].when_spent, 0)
+    assert ("apikey:team-a",) == budgets["team-a"].keys
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("usd_per_day = 1\nreserve_usd = 2\n", "budgets.b: reserve_usd (2) is more than usd_per_day (1)"),
+        ("usd_per_day = 1\nreserve_usd = 0\n", "budgets.b.reserve_usd must be greater than 0"),
+        ('usd_per_day = 1\nreserve_usd = 1\nwhen_spent = "go on"\n', "budgets.b.when_spent must be one of refuse, wait"),
+        (
+            'usd_per_day = 1\nreserve_usd = 1\n[worker]\non_wrong_partition = "warn"\n',
+            'worker.on_wrong_partition = "warn" executes requests of one key in several partitions',
+        ),
+    ],
+)
+def test_what_could_not_be_held_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    """With one sentence that says why."""
+    file = tmp_path / "d.toml"
+    file.write_text(f'[budgets.b]\nkeys = ["doc:*"]\n{text}')
+    with pytest.raises(ConfigError) as refused:
+        loaded(file)
+    assert sentence in str(refused.value)
