@@ -70,7 +70,7 @@ def test_a_worker_that_has_ended_in_order_holds_nothing(protocol: str, ordering:
     [
         (60, 1.5),
         pytest.param(1000, 1.5, marks=pytest.mark.soak),
-        pytest.param(3600, 6.0, marks=[pytest.mark.soak, pytest.mark.timeout(3600)], id="six hours"),
+        pytest.param(3600, 6.0, marks=[pytest.mark.soak, pytest.mark.timeout(900)], id="six hours"),
     ],
 )
 @pytest.mark.parametrize("ordering", ["partition", "key"])
@@ -80,7 +80,8 @@ def test_nothing_is_remembered_of_assignments_that_are_over(
     """One worker stays while another comes and goes: when all is settled, nothing of it has more entries than there are partitions."""
     visits = tuple(Fault(1.0 + every_s * n, "terminate" if n else "join", 10 if n else 0, 1) for n in range(rebalances))
     writes = tuple(Write(every_s / 3 * n, n % PARTITIONS, "request") for n in range(rebalances * 3))
-    plan = staged(1, writes, visits, manners=MIXED, ordering=ordering, drain_s=1.0)
+    # Each who comes reads the journal's window: with the usual hour this takes four times as long, and shows the same.
+    plan = staged(1, writes, visits, manners=MIXED, ordering=ordering, drain_s=1.0, dedup_window_s=600)
     world = World(replace(plan, broker=replace(plan.broker, partitions=PARTITIONS)))
     seen: dict[str, int] = {}
     kill = Process.kill
