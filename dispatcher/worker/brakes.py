@@ -17,8 +17,8 @@ from typing import Protocol
 from dispatcher.adapters.kafka.source import Batch
 from dispatcher.settings import MIB
 
-# A pause waits for no more than this: four fetches of one partition (`max.partition.fetch.bytes`). Where others' records are so many that
-# a poll never takes all that is there, memory counts for more than what is fetched twice.
+# A pause waits for no more than this: eight times what the client fetches ahead (`queued.max.messages.kbytes`). Where others' records are
+# so many that a poll never takes all that is there, or one fetch unpacks to that much, memory counts for more than what is fetched twice.
 OVERSHOOT_MAX_BYTES = 8 * MIB
 # The client has sent its next fetch by the time that somebody finds a partition full. The answer takes some milliseconds; one that takes
 # longer than this is thrown away. Nobody starves meanwhile: partitions live on their buffers.

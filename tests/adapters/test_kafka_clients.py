@@ -44,6 +44,16 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return collected
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "cooperative", "eager"])
+def test_one_answer_that_a_worker_fetches_is_small(seen: dict[str, Any], protocol: clients.GroupProtocol) -> None:
+    """It is counted as the log has it, and unpacked whole: nothing else bounds what the client makes of it. Users may change it."""
+    limits = ("max.partition.fetch.bytes", "fetch.max.bytes")
+    clients.consumer(made(), group="g", protocol=protocol)
+    assert [65_536, 65_536] == [seen[name] for name in limits]
+    clients.consumer(made(max_partition_fetch_bytes="4096", fetch_max_bytes="8192"), group="g", protocol=protocol)
+    assert ["4096", "8192"] == [seen[name] for name in limits]
+
+
 def test_every_producer_is_idempotent_and_murmur2(seen: dict[str, Any]) -> None:
     """Order and place of records do not depend on who made the producer; it takes what the topics take."""
     for transactional_id in (None, "group-7"):

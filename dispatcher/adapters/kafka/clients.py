@@ -48,16 +48,18 @@ _PREFETCH_MESSAGES = 10_000
 # are paused and resumed again and again. A pause throws away what was fetched ahead and the answer that is under way. So the worker first
 # takes what was fetched (`worker/brakes.py`), and one answer is enough to stop the fetcher, for so long that the pause comes before the
 # next fetch. Bytes fetched per byte in the log, 12 partitions with 4,000 records of room: 1.4 to 1.9 with a reader's figures, 1.04 to
-# 1.08 with these. What a partition can get is 2 MiB in 200 ms, far more than calls take.
+# 1.08 with these. What all partitions can get is a thousand records or a MiB in 100 ms, far more than calls take.
 _GROUP_PREFETCH_KIB = 1024
 _GROUP_PREFETCH_MESSAGES = 1000
-_GROUP_FETCH_BACKOFF_MS = 200
-# An answer is cut off at so many bytes, in the middle of a batch, and the rest of that batch is fetched again: 1.8 bytes per byte in the
-# log where batches are a little larger than half of librdkafka's default of 1 MB, 1.2 with 2 MiB. Larger ones bring more records at once
-# than a lane's buffer has room for. A record beyond these limits comes all the same, alone.
-_GROUP_FETCH_PARTITION_BYTES = 2 * MIB
-# All partitions of one answer: what a worker may hold for a moment beyond its buffers, and ten times that in memory where records are tiny.
-_GROUP_FETCH_BYTES = 8 * MIB
+_GROUP_FETCH_BACKOFF_MS = 100
+# One answer of a broker, of all partitions together. It is counted as the log has it, and unpacked whole before anybody can count what that
+# makes: 1,500 requests of 1 MB are 411 kB of the log where they repeat themselves (zstd), and came at once, 1.5 GB. Of this size 240 of
+# them come at once. Less would have to be asked for more often than pays; more costs memory. An answer is cut off in the middle of a batch,
+# and the rest of that is fetched again: up to 2 bytes per byte in the log where batches are a little larger than half of this. A batch
+# beyond this size comes whole, alone.
+_GROUP_FETCH_BYTES = 64 * 1024
+# librdkafka refuses to fetch less than this at once: it is of no other use to a consumer.
+_CONSUMER_MESSAGE_BYTES = 1000
 # How long one request may go unanswered.
 _SOCKET_MS = 10_000
 # How long an admin client believes in the leaders that it knows. No answer corrects it where a leader is dead: with librdkafka's 15 minutes
@@ -152,6 +154,7 @@ def consumer(
         "isolation.level": isolation,
         "enable.partition.eof": True,
         "max.poll.interval.ms": _ms(settings.worker.max_poll_interval_s),
+        "message.max.bytes": _CONSUMER_MESSAGE_BYTES,
     }
     defaults: Properties = {
         "queued.max.messages.kbytes": _PREFETCH_KIB,
@@ -169,7 +172,7 @@ def consumer(
             "queued.max.messages.kbytes": _GROUP_PREFETCH_KIB,
             "queued.min.messages": _GROUP_PREFETCH_MESSAGES,
             "fetch.queue.backoff.ms": _GROUP_FETCH_BACKOFF_MS,
-            "max.partition.fetch.bytes": _GROUP_FETCH_PARTITION_BYTES,
+            "max.partition.fetch.bytes": _GROUP_FETCH_BYTES,
             "fetch.max.bytes": _GROUP_FETCH_BYTES,
         }
     if group is None or protocol != "consumer":
