@@ -87,12 +87,25 @@ def error_in(answer: Answered) -> Said | None:
     if is_ok and (b'"error"' not in body or _MAYBE.search(body) is None):
         return None
     top = _json(body)
-    if isinstance(top, list) and top and not is_ok:  # Google wraps errors of a call that was to be streamed
-        top = top[0]
+    if isinstance(top, list) and top:
+        top = _unwrapped(top, is_ok=is_ok)
     if not isinstance(top, dict):
         return None
     error = _error(top, is_ok=is_ok)
     return None if error is None else _said(error, top)
+
+
+def _unwrapped(top: list[Any], *, is_ok: bool) -> Any:  # noqa: ANN401 - as below
+    """Take the error out of the list in which Google answers a call that streams: of one that was begun it is the last part.
+
+    In other lists each part may be the answer to another question (JSON-RPC): only what is written as Google does counts there.
+    """
+    if not is_ok:
+        return top[0]
+    last = top[-1]
+    error = last.get("error") if isinstance(last, dict) else None
+    is_of_google = isinstance(error, dict) and isinstance(error.get("status"), str) and _status(error.get("code")) is not None
+    return last if is_of_google else None
 
 
 def _json(body: bytes) -> Any:  # noqa: ANN401 - whatever somebody sent
