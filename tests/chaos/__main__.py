@@ -3,8 +3,8 @@
 python -m tests.chaos [--minutes 30] [--seed N] [--folder DIR] [--peer pyrallel]
 
 Ends with a table and a JSON file; exit code 0 only where nothing was lost, answered twice, out of order, side by side or called again
-for no reason, or stuck, replies say what the calls came to, and killed workers' partitions went on in time.
-Logs are kept where something was found.
+for no reason, or stuck, no lane stood still for a minute, replies say what the calls came to,
+and killed workers' partitions went on in time. Logs are kept where something was found.
 
 With `--peer` its workers take the place of ours under the same load and faults: what came of it is only told, and all logs are kept.
 """

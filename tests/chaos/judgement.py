@@ -8,12 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.chaos.drive import Group, Scenery
-from tests.chaos.load import PATIENCE
-from tests.chaos.ownership import Assignment, Moved, assigned, given
+from tests.chaos.load import CALL_TIMEOUT_S, PATIENCE
+from tests.chaos.ownership import Assignment, Moved, assigned, given, lost
 from tests.chaos.replies import Books, Failed, Place, made_at, place_of
 from tests.chaos.scene import Call, Cause, Finding, Scene, overlaps, repeats
+from tests.chaos.standstill import STILL_MAX_S, Standstill, Waiting, longest
 from tests.chaos.takeover import Served, Takeover, takeovers
 from tests.e2e.history import Life, at_of, commits, history, lives_of, whole
 from tests.e2e.stage import header
@@ -21,6 +23,8 @@ from tests.guarantees.judges import judged
 
 # Which figure a judge's finding counts for; those of all others are `other`. What the judge of overlaps sees is counted by its cause.
 FIGURES = {"NothingLost": "lost", "OneOutcome": "duplicated", "Order": "out of order", "OneAtATime": "overlaps", "NothingStuck": "stuck"}
+# A timer may be early by its resolution, and what is rounded by as much.
+CLOCK_SHARE = 0.01
 PLACES = (
     re.compile(r"\((\d+), (\d+)\)"),
     re.compile(r"partition (\d+).*?offset (\d+)"),
@@ -44,6 +48,7 @@ class Judgement:
     takeovers: list[Takeover] = field(default_factory=list)
     waits_s: list[float] = field(default_factory=list)  # from submission to the sight of the reply
     stuck_keys: list[str] = field(default_factory=list)
+    standstills: list[Standstill] = field(default_factory=list)  # the longest one of each lane
 
     def count(self, what: str) -> int:
         return sum(finding.what == what for finding in self.findings)
@@ -56,14 +61,16 @@ def judge(group: Group, scenery: Scenery) -> Judgement:
     assert group.load is not None
     made.unacknowledged = len(group.load.unknown)
     made.findings += _missing(group.load.acknowledged, evidence)
-    made.findings += [*group.crew.findings, *evidence.judged(group)]
-    scene = Scene(group.crew.fates.values(), scenery.troubles, evidence.given)
+    made.findings += [*group.crew.findings, *evidence.judged(group), *_given_twice(evidence.lives)]
+    scene = Scene(group.crew.fates.values(), scenery.troubles, evidence.given, evidence.lost)
     made.findings += _side_by_side(made, evidence, scene)
     made.findings += _again(made, evidence, scene)
     made.findings += evidence.misreported()
     killed = {name: fate.killed_at for name, fate in group.crew.fates.items() if fate.killed_at is not None}
     served = list(evidence.served())
     made.takeovers = takeovers(killed, evidence.assigned, served)
+    made.standstills = longest(evidence.waited(scenery.until), evidence.calls, CALL_TIMEOUT_S)
+    made.findings += _still(made.standstills)
     made.waits_s = [one.seen - one.submitted for one in served if one.seen < math.inf]
     made.stuck_keys = sorted({evidence.key(place) for place in evidence.requests if place not in evidence.replied})
     return made
@@ -84,10 +91,12 @@ class _Evidence:
         self.lives = lives_of(group.crew.workers.values())
         self.assigned = _assigned(group, self.lives)
         self.given = given(_named_lives(self.lives), _moved(group, "assigned"))
+        # What was handed over too late, when the group had given it to somebody else, was lost too.
+        self.lost = lost(_named_lives(self.lives), _moved(group, "lost", "handed_over"))
         self.handed = frozenset((one.partition, one.epoch) for one in self.assigned if one.is_handed)
         # Calls that their workers say have failed, and whether they were to be made again.
         self.failed: dict[Failed, bool] = {
-            (name, event["partition"], event["offset"], event["attempt"]): event["outcome"] == "retry"
+            (name, event["partition"], event["offset"], event["attempt"]): event["outcome"] == "retry" and not _is_hasty(event)
             for name, worker in group.crew.workers.items()
             for event in worker.events("call_ended")
             if event["outcome"] in {"retry", "dead"}
@@ -133,12 +142,21 @@ class _Evidence:
             seen = self.replied[place] + self.wall if place in self.replied else math.inf
             yield Served(place[0], made_at(record), completed.get(place, math.inf), made.get(place, math.inf), seen)
 
+    def waited(self, until: float) -> Iterable[Waiting]:
+        """Tell of each request how long it waited for its reply, at most until `until`."""
+        for place, record in self.requests.items():
+            seen = self.replied[place] + self.wall if place in self.replied else until
+            yield Waiting(self.lane(place), made_at(record), seen)
+
+    def lane(self, place: Place) -> str:
+        return f"{place[0]}/{self.key(place)}" if self.by_key else str(place[0])
+
     def _calls(self, group: Group) -> list[Call]:
         owners = {(partition, epoch): worker.name for _, partition, epoch, worker in self.lives}
         calls = []
         for seen in group.crew.stage.calls():
             partition, offset, epoch = seen["partition"], seen["offset"], seen["epoch"]
-            lane = f"{partition}/{self.key((partition, offset))}" if self.by_key else str(partition)
+            lane = self.lane((partition, offset))
             end = None if "end_s" not in seen else self.wall + seen["end_s"]
             ended = (end, seen.get("outcome", ""), seen.get("status"))
             start, worker = self.wall + seen["t_s"], owners[partition, epoch]
@@ -146,6 +164,11 @@ class _Evidence:
             failed = self.failed.get(named, False), named in self.spared
             calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, *failed))
         return calls
+
+
+def _is_hasty(event: Mapping[str, Any]) -> bool:
+    """Whether a worker cut its call off before its time was over; by its own clock, since the callee may hear of a call late."""
+    return event.get("error_type") == "timeout" and event["duration_ms"] < CALL_TIMEOUT_S * 1000 * (1 - CLOCK_SHARE)
 
 
 def _assigned(group: Group, lives: list[Life]) -> list[Assignment]:
@@ -156,9 +179,12 @@ def _named_lives(lives: list[Life]) -> list[tuple[float, int, int, str]]:
     return [(since, partition, epoch, worker.name) for since, partition, epoch, worker in lives]
 
 
-def _moved(group: Group, how: str) -> dict[str, list[Moved]]:
-    """Give when which partitions came to each worker, or went (`how`: an event of its log)."""
-    return {name: [(at_of(event), event["partitions"]) for event in worker.events(how)] for name, worker in group.crew.workers.items()}
+def _moved(group: Group, *how: str) -> dict[str, list[Moved]]:
+    """Give when which partitions came to each worker, or went (`how`: events of its log)."""
+    return {
+        name: [(at_of(event), event["partitions"]) for each in how for event in worker.events(each)]
+        for name, worker in group.crew.workers.items()
+    }
 
 
 def _missing(acknowledged: set[str], evidence: _Evidence) -> list[Finding]:
@@ -166,6 +192,21 @@ def _missing(acknowledged: set[str], evidence: _Evidence) -> list[Finding]:
     held = Counter(evidence.id(place) for place in evidence.requests)
     lost = [Finding("lost", 0.0, name, "was acknowledged, and is not in the topic") for name in sorted(acknowledged - held.keys())]
     return lost + [Finding("other", 0.0, name, f"stands {count} times in the topic") for name, count in held.items() if count > 1]
+
+
+def _given_twice(lives: Iterable[Life]) -> list[Finding]:
+    """A callee tells owners apart by their epochs: no two have one, and the log of commits would be read on by whoever has the same."""
+    count = Counter((partition, epoch) for _, partition, epoch, _ in lives)
+    return [
+        Finding("other", 0.0, "", f"epoch {epoch} of partition {n} was given {times} times")
+        for (n, epoch), times in count.items()
+        if times > 1
+    ]
+
+
+def _still(standstills: Iterable[Standstill]) -> list[Finding]:
+    texts = ((one, f"lane {one.lane} made no call for {one.lasted_s:.1f} s, and something waited in it") for one in standstills)
+    return [Finding("stuck", one.since, "", text) for one, text in texts if one.lasted_s > STILL_MAX_S]
 
 
 def _side_by_side(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Finding]:

@@ -52,6 +52,23 @@ def _assignment(life: Life, next_since: float, handed: Mapping[str, Sequence[Mov
     )
 
 
+def lost(lives: Iterable[Life], told: Mapping[str, Sequence[Moved]]) -> frozenset[tuple[int, int]]:
+    """Name the assignments (partition, epoch) that their workers say they have lost (`told`), before they were given that partition anew.
+
+    >>> sorted(lost([(1.0, 0, 4, "a"), (9.0, 0, 6, "a"), (5.0, 0, 5, "b")], {"a": [(7.0, [0, 1])], "b": [(8.0, [1])]}))
+    [(0, 4)]
+    """
+    of_one: dict[tuple[str, int], list[Life]] = defaultdict(list)
+    for life in sorted(lives, key=lambda life: life[2]):
+        of_one[life[3], life[1]].append(life)
+    return frozenset(
+        (partition, life[2])
+        for (worker, partition), own in of_one.items()
+        for life, until in zip(own, [*(after[0] for after in own[1:]), math.inf], strict=True)
+        if any(life[0] <= at < until and partition in partitions for at, partitions in told.get(worker, ()))
+    )
+
+
 def given(lives: Iterable[Life], told: Mapping[str, Sequence[Moved]]) -> dict[tuple[int, int], float]:
     """Tell when each partition and epoch was given to its worker, from what it says that it was given (`told`): it is live a moment later.
 

@@ -20,7 +20,7 @@ from tests.chaos.drive import Group, Scenery
 from tests.chaos.judgement import Judgement
 from tests.chaos.plan import draw
 from tests.chaos.replies import Place, place_of
-from tests.chaos.scene import Fate, Finding
+from tests.chaos.scene import Fate, Finding, Trouble
 from tests.e2e import history
 from tests.e2e.history import Commit
 from tests.topics import SettingsFactory
@@ -58,6 +58,8 @@ class Paper:
         self.fates: dict[str, Fate] = {}
         self.findings: list[Finding] = []
         self.acknowledged: set[str] = set()
+        self.troubles: list[Trouble] = []
+        self.until = 60.0
         self._ends: dict[int, int] = defaultdict(int)
 
     def say(self, worker: str, at: float, event: str, **fields: Any) -> None:
@@ -171,7 +173,7 @@ class Paper:
         seen = [(reply, (reply.timestamp_ms or 0) / 1000 + 0.1 - self.wall) for reply in self.replies]
         load = SimpleNamespace(acknowledged=self.acknowledged, unknown=set())
         group = SimpleNamespace(label="paper", crew=crew, replies=SimpleNamespace(timed=lambda: seen), load=load)
-        return judgement.judge(cast("Group", group), Scenery(draw(1, 3), {}))
+        return judgement.judge(cast("Group", group), Scenery(draw(1, 3), {}, troubles=self.troubles, until=self.began + self.until))
 
     def _noted(self, reply: Record) -> Record:
         """What the journal says of the end that a reply tells."""

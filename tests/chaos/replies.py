@@ -81,6 +81,8 @@ class Books:
         status = header(reply, "dispatcher-status")
         if body.get("status") != status:
             yield f"is {status} in its headers and {body.get('status')} in its value"
+        if body.get("duplicate") or body.get("attempts", 0) < 1:
+            yield "was not called for, though nobody sent it twice"
         if status == Status.DEAD:
             yield from self._wrongly_dead(where)
         elif status in {Status.OK, Status.ERROR}:

@@ -18,6 +18,8 @@ from tests.chaos.takeover import percentile
 # Session timeout (6 s), transaction timeout (10 s) and the brokers' sweep: what the README promises.
 TAKEOVER_P99_S = 20.0
 FINDINGS_SHOWN_MAX = 30
+# A loud stop is allowed to a worker that cannot go on, and runs of half an hour saw two; one that always stops does not survive anything.
+ENDED_MAX, ENDED_EACH_MIN = 1, 3
 # Percent of all processors, on the average of a run: above it whatever waits for one waits long.
 CPU_BUSY = 90
 
@@ -27,7 +29,7 @@ class Report:
 
     def __init__(self, scenery: Scenery, judgements: Sequence[Judgement]) -> None:
         self._scenery = scenery
-        self._judgements = judgements
+        self.judgements = judgements
         self.findings: list[Finding] = [*scenery.findings, *(finding for judgement in judgements for finding in judgement.findings)]
         self.faults = self._faults()
 
@@ -36,16 +38,18 @@ class Report:
         """Say why the run is not good; nothing where it is."""
         counted = Counter(finding.what for finding in self.findings)
         found = [f"{name}: {count}" for name, count in sorted(counted.items())]
-        keys = sum(len(judgement.stuck_keys) for judgement in self._judgements)
+        keys = sum(len(judgement.stuck_keys) for judgement in self.judgements)
         found += [f"stuck keys: {keys}"] if keys else []
-        p99 = percentile(_completed(self._judgements), 0.99)
+        ended, most = self.faults["workers ended by themselves"], ENDED_MAX + self._scenery.plan.minutes / ENDED_EACH_MIN
+        found += [f"workers ended by themselves: {ended}, more than {most:.0f}"] if ended > most else []
+        p99 = percentile(_completed(self.judgements), 0.99)
         found += [f"kill -> next completion p99: {p99:.1f} s, more than {TAKEOVER_P99_S:g} s"] if (p99 or 0) > TAKEOVER_P99_S else []
         return found
 
     def table(self) -> str:
         """Give the table."""
-        heads = [judgement.label for judgement in self._judgements] + ["both"]
-        columns = [[judgement] for judgement in self._judgements] + [list(self._judgements)]
+        heads = [judgement.label for judgement in self.judgements] + ["both"]
+        columns = [[judgement] for judgement in self.judgements] + [list(self.judgements)]
         figures = [_figures(column) for column in columns]
         plan = self._scenery.plan
         lines = [f"chaos: seed {plan.seed}, {plan.minutes:g} minutes", f"{'':34}" + "".join(f"{head:>12}" for head in heads)]
@@ -66,7 +70,7 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Give everything."""
-        plan, groups = self._scenery.plan, self._judgements
+        plan, groups = self._scenery.plan, self.judgements
         return {
             "seed": plan.seed,
             "minutes": plan.minutes,
@@ -120,6 +124,7 @@ def _figures(of: Sequence[Judgement]) -> dict[str, float | int | None]:
         "replies that tell something else": sum(judgement.count("replies") for judgement in of),
         "stuck keys": sum(len(judgement.stuck_keys) for judgement in of),
         "other findings": sum(judgement.count(what) for judgement in of for what in ("stuck", "other", "worker", "bug")),
+        "longest standstill of a lane s": max((one.lasted_s for judgement in of for one in judgement.standstills), default=None),
         "partitions of killed workers": sum(len(judgement.takeovers) for judgement in of),
         "kill -> next completion p50 s": percentile(completed, 0.5),
         "kill -> next completion p99 s": percentile(completed, 0.99),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,7 +16,7 @@ AFTERMATH_S = 30.0
 # minutes saw 0.3 s; a loaded machine may take longer.
 UNAWARE_S = 10.0
 
-Handed = frozenset[tuple[int, int]]  # partition, epoch
+Owned = frozenset[tuple[int, int]]  # assignments: partition, epoch
 Cause = Literal[
     "worker killed", "worker frozen", "worker past its grace", "worker ended by itself", "broker trouble", "upstream retry", "unexplained"
 ]
@@ -99,17 +99,25 @@ class Finding:
 class Scene:
     """The fates of a group's workers and the troubles of the cluster: `cause` says why a worker may have lost what it was at.
 
-    `given`: when a worker was given each partition and epoch, where that is known.
+    `given`: when a worker was given each partition and epoch, where that is known; `lost`: those of which its log says that it has them no
+    more; None where logs do not tell.
 
     >>> scene = Scene([Fate("a", killed_at=10.0), Fate("b", frozen=[(20.0, 30.0)]), Fate("c")], [Trouble("kill broker", 50.0, 60.0)])
     >>> [scene.cause(worker, *times) for worker, times in (("a", (9, 17)), ("b", (19, 27)), ("c", (55, 80)), ("c", (9, 17)))]
     ['worker killed', 'worker frozen', 'broker trouble', 'unexplained']
     """
 
-    def __init__(self, fates: Iterable[Fate], troubles: Sequence[Trouble], given: Mapping[tuple[int, int], float] | None = None) -> None:
+    def __init__(
+        self,
+        fates: Iterable[Fate],
+        troubles: Sequence[Trouble],
+        given: Mapping[tuple[int, int], float] | None = None,
+        lost: Owned | None = None,
+    ) -> None:
         self._fates: Mapping[str, Fate] = {fate.name: fate for fate in fates}
         self._troubles = troubles
         self._given = given or {}
+        self._lost = lost
 
     def cause(self, worker: str, since: float, until: float) -> Cause:
         """Say what befell `worker` between the beginning of its call and the moment at which another one was made."""
@@ -139,27 +147,59 @@ class Scene:
             return "worker frozen"
         return befell
 
+    def is_lost(self, older: Call, until: float) -> bool:
+        """Whether the worker of `older` lost that assignment, by its own log, or was gone before it may have heard of it.
 
-def repeats(calls: Iterable[Call], scene: Scene, handed: Handed, attempts_max: int) -> Iterator[tuple[Call, Cause]]:
+        Something is wrong with some broker for most of a run: that alone takes no partition from anybody.
+        """
+        fate = self._fates[older.worker]
+        gone = [at for at in (fate.killed_at, fate.ended_at, fate.terminated_at) if at is not None]
+        return self._lost is None or (older.partition, older.epoch) in self._lost or any(at <= until + AFTERMATH_S for at in gone)
+
+
+def repeats(calls: Iterable[Call], scene: Scene, handed: Owned, attempts_max: int) -> Iterator[tuple[Call, Cause]]:
     """Give each call of a request that was called before, and why it was called again.
 
     `handed`: assignments that their worker gave up in order: all that it had called must have been published by then, whatever befell it,
     unless its grace was over, or it stood still for so long that it did not hear the answer in time.
     """
     for of_one in _grouped(calls).values():
-        spent: Counter[int] = Counter()  # attempts by epoch
+        budget = _Budget()
         for before, call in pairwise(of_one):
-            spent[before.epoch] += not (before.is_hinted or before.is_spared)
+            known = budget.known(before, call)
             cause = _why(before, call, scene)
             # Who calls late, or who did not get to publish: the worker of the lower epoch.
             older = min(before, call, key=lambda one: one.epoch)
-            if cause == "upstream retry":
-                is_allowed = spent[call.epoch] < attempts_max
+            if known >= attempts_max:
+                is_allowed = False
+            elif cause == "upstream retry":
+                is_allowed = True
             elif (older.partition, older.epoch) in handed:
                 is_allowed = cause == "worker past its grace" or (cause == "worker frozen" and older.is_given_up)
             else:
-                is_allowed = True
+                is_allowed = cause != "broker trouble" or scene.is_lost(older, call.start)
             yield call, cause if is_allowed else "unexplained"
+
+
+class _Budget:
+    """What is known to have been spent on one request: a try is noted before the next one begins, so that each owner takes one with it.
+
+    What an older owner still calls, once a later one has called, is noted by nobody.
+    """
+
+    def __init__(self) -> None:
+        self._epoch = -1
+        self._spent = self._last = 0
+
+    def known(self, before: Call, call: Call) -> int:
+        """Count the attempts that whoever makes `call` knows of; `before` came just before it."""
+        if before.epoch >= self._epoch:
+            self._epoch, self._last = before.epoch, int(not (before.is_hinted or before.is_spared))
+            self._spent += self._last
+        if call.epoch > self._epoch:
+            self._epoch = call.epoch
+            self._spent -= self._last
+        return self._spent if call.epoch == self._epoch else 0
 
 
 def _grouped(calls: Iterable[Call]) -> dict[tuple[int, int], list[Call]]:
@@ -178,13 +218,13 @@ def _why(before: Call, call: Call, scene: Scene) -> Cause:
     if before.outcome in {"reset", "truncated"} or (before.is_given_up if before.outcome != "answered" else not before.is_final):
         return "upstream retry"
     befell = scene.cause(before.worker, before.start, call.start)
-    if call.epoch == before.epoch and before.is_final:
-        # Only who stood still may not have heard the answer in time: no call is repeated since something else failed.
+    if call.epoch == before.epoch:
+        # Only who stood still may not have heard the answer in time: no call is repeated, or cut off, since something else failed.
         return befell if befell == "worker frozen" else "unexplained"
     return befell
 
 
-def overlaps(calls: Iterable[Call], scene: Scene, handed: Handed) -> Iterator[tuple[Call, Call, Cause]]:
+def overlaps(calls: Iterable[Call], scene: Scene, handed: Owned) -> Iterator[tuple[Call, Call, Cause]]:
     """Give each pair of calls of a lane that ran side by side, the later start first, and why the older owner was none any more.
 
     Where its worker had handed the partition over there is no reason.
@@ -194,6 +234,7 @@ def overlaps(calls: Iterable[Call], scene: Scene, handed: Handed) -> Iterator[tu
         running = open_[call.lane] = [other for other in open_[call.lane] if other.end is None or other.end > call.start]
         for other in running:
             older, newer = (call, other) if call.epoch < other.epoch else (other, call)
-            is_lost = older.epoch < newer.epoch and older.worker != newer.worker and (older.partition, older.epoch) not in handed
-            yield call, other, scene.loss(older, call.start) if is_lost else "unexplained"
+            is_other = older.epoch < newer.epoch and older.worker != newer.worker and (older.partition, older.epoch) not in handed
+            cause = scene.loss(older, call.start) if is_other else "unexplained"
+            yield call, other, cause if cause != "broker trouble" or scene.is_lost(older, call.start) else "unexplained"
         running.append(call)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.__main__ import SEEDS, run
+from tests.chaos.drive import PER_S
 
 MINUTES = 3
 
@@ -23,6 +24,8 @@ def test_three_minutes_of_chaos_break_nothing(tmp_path: Path) -> None:
     """
     report = run(secrets.randbelow(SEEDS), MINUTES, tmp_path)
     assert [] == report.failures, report.verdict()
+    for judgement in report.judgements:
+        assert judgement.requests > PER_S[judgement.label] * MINUTES * 60 / 2, "there was a load"
     assert report.faults["worker kills"] >= 5
     for kind in ("worker freezes", "kill broker"):
         assert report.faults[kind] >= 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.chaos.paper import Paper
+from tests.chaos.scene import Trouble
 
 A, B, CUT, FIRST, REFUSED, DEAD, HINTED = (0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (1, 3)
 
@@ -95,6 +97,38 @@ def _again_after_a_handover(paper: Paper) -> None:
     paper.say("one", 36, "handed_over", partitions=[0])
 
 
+def _let_go_in_trouble(paper: Paper) -> None:
+    """The first owner lives on, and its log says nothing of a loss: the group cannot have taken anything from it."""
+    paper.fates["one"].killed_at = None
+    paper.troubles.append(Trouble("kill broker", paper.began + 20, paper.began + 40))
+
+
+def _lost_in_trouble(paper: Paper) -> None:
+    _let_go_in_trouble(paper)
+    paper.say("one", 38, "lost", partitions=[0])
+
+
+def _cut_off(paper: Paper, duration_ms: int) -> None:
+    """What was answered with 503 and called again was cut off by its worker instead."""
+    call = next(call for call in paper.calls if (call["partition"], call["offset"]) == HINTED)
+    call |= {"outcome": "client_closed", "status": None}
+    told = next(line for line in paper.workers["two"].told if line["event"] == "call_ended" and line["offset"] == HINTED[1])
+    told |= {"error_type": "timeout", "duration_ms": duration_ms}
+
+
+def _still_for_a_minute(paper: Paper) -> None:
+    """The second owner goes on a minute later than it did."""
+    for call in paper.calls:
+        if (call["partition"], call["offset"]) == CUT and call["epoch"] == 12:
+            call["t_s"] += 60
+            call["end_s"] += 60
+    paper.replies = [
+        replace(reply, timestamp_ms=(reply.timestamp_ms or 0) + 60_000) if _is_of(reply.headers or (), CUT) else reply
+        for reply in paper.replies
+    ]
+    paper.commits = [replace(one, at=one.at + 60) if (one.partition, one.position) == (0, 3) else one for one in paper.commits]
+
+
 def _stuck(paper: Paper) -> None:
     paper.ask(50, 1, "late")
 
@@ -116,7 +150,7 @@ def _dead_though_one_was_spared(paper: Paper) -> None:
     next(line for line in paper.workers["two"].told if line["event"] == "call_ended")["why"] = "breaker"
 
 
-def _answered(of: tuple[int, int], status: str, http: int, **changed: str) -> Plant:
+def _answered(of: tuple[int, int], status: str, http: int, **changed: Any) -> Plant:
     def plant(paper: Paper) -> None:
         at = next(n for n, reply in enumerate(paper.replies) if reply.headers and _is_of(reply.headers, of))
         before = paper.replies[at]
@@ -146,10 +180,16 @@ def _with_body_of_another(paper: Paper) -> None:
         pytest.param(_doubled_letter, {"duplicated"}, id="two_letters"),
         pytest.param(_swapped_replies, {"out of order", "other"}, id="replies_out_of_order"),
         pytest.param(_in_another_order, {"out of order"}, id="calls_out_of_order"),
+        pytest.param(lambda paper: paper.commit(10.5, 0, 1, 11), {"other"}, id="committed_before_its_reply"),
+        pytest.param(lambda paper: paper.call(37.1, B, 12, took=0.1), {"other"}, id="again_though_committed"),
         pytest.param(_side_by_side, {"overlaps"}, id="side_by_side"),
         pytest.param(_again_by_the_same_owner, {"repeats"}, id="again_by_the_same_owner"),
         pytest.param(_again_after_a_handover, {"repeats"}, id="again_after_a_handover"),
+        pytest.param(_let_go_in_trouble, {"repeats"}, id="let_go_in_trouble"),
+        pytest.param(lambda paper: _cut_off(paper, 500), {"repeats"}, id="cut_off_too_soon"),
+        pytest.param(lambda paper: paper.live("two", 39, 0, 12), {"other"}, id="one_epoch_twice"),
         pytest.param(_stuck, {"lost", "stuck"}, id="stuck"),
+        pytest.param(_still_for_a_minute, {"stuck"}, id="still_for_a_minute"),
         pytest.param(lambda paper: paper.strike(A, "calls"), {"replies"}, id="reply_without_call"),
         pytest.param(lambda paper: paper.change(A, status=404), {"replies"}, id="ok_and_refused"),
         pytest.param(lambda paper: paper.change(REFUSED, status=200), {"replies"}, id="refused_and_ok"),
@@ -159,6 +199,8 @@ def _with_body_of_another(paper: Paper) -> None:
         pytest.param(_answered(A, "expired", 200), {"replies"}, id="expired"),
         pytest.param(_answered(A, "ok", 200, ce_causationid="r-1"), {"replies"}, id="reply_of_another_id"),
         pytest.param(_with_body_of_another, {"replies"}, id="answer_of_another"),
+        pytest.param(_answered(A, "ok", 200, value={"duplicate": True}), {"other", "replies"}, id="answered_as_a_duplicate"),
+        pytest.param(_answered(A, "ok", 200, value={"attempts": 0}), {"replies"}, id="answered_without_a_call"),
         pytest.param(_dead_after_one, {"replies"}, id="dead_after_one"),
         pytest.param(_dead_though_one_was_spared, {"replies"}, id="dead_though_one_was_spared"),
         pytest.param(_letter_of_another, {"replies"}, id="letter_of_another"),
@@ -171,6 +213,14 @@ def test_what_is_planted_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant,
     plant(paper)
     made = paper.judged(monkeypatch)
     assert expected == {finding.what for finding in made.findings}, made.findings
+
+
+@pytest.mark.parametrize("happened", [_lost_in_trouble, lambda paper: _cut_off(paper, 4001)])
+def test_what_has_its_reason_is_no_finding(monkeypatch: pytest.MonkeyPatch, happened: Plant) -> None:
+    """A loss that the log tells of while brokers were away, a call whose time was over."""
+    paper = _run()
+    happened(paper)
+    assert [] == paper.judged(monkeypatch).findings
 
 
 def test_a_key_that_gets_no_reply_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

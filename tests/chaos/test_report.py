@@ -11,6 +11,7 @@ from tests.chaos.judgement import Judgement
 from tests.chaos.plan import draw
 from tests.chaos.report import TAKEOVER_P99_S, Report
 from tests.chaos.scene import Finding, Trouble
+from tests.chaos.standstill import Standstill
 from tests.chaos.takeover import Takeover
 
 
@@ -53,6 +54,21 @@ def test_what_is_stuck_or_late_fails_the_run() -> None:
     assert ["stuck keys: 2"] == _report(stuck=("doc:1", "doc:2")).failures
     assert [] == _report(takeover_s=TAKEOVER_P99_S).failures
     assert ["kill -> next completion p99: 20.1 s, more than 20 s"] == _report(takeover_s=20.1).failures
+
+
+def test_workers_that_keep_ending_by_themselves_fail_the_run() -> None:
+    """Now and then one may say that it cannot go on, and end: two in three minutes, not three."""
+    for count, expected in ((2, []), (3, ["workers ended by themselves: 3, more than 2"])):
+        report = _report()
+        report.faults["workers ended by themselves"] = count
+        assert expected == report.failures
+
+
+def test_the_longest_standstill_is_shown() -> None:
+    """Of all lanes of both groups."""
+    report = _report()
+    report.judgements[0].standstills = [Standstill("0", 5.0, 12.0), Standstill("1", 5.0, 30.5)]
+    assert 25.5 == report.as_json()["both"]["longest standstill of a lane s"]
 
 
 def test_the_longest_wait_is_shown_although_it_does_not_fail_the_run() -> None:

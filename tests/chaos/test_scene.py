@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos import judgement, load, ownership, plan, scene, takeover
+from tests.chaos import judgement, load, ownership, plan, scene, standstill, takeover
 from tests.chaos.scene import Call, Cause, Fate, Scene, Trouble, overlaps, repeats
 
 ATTEMPTS = 3
@@ -19,7 +19,7 @@ NONE: frozenset[tuple[int, int]] = frozenset()
 
 def test_the_examples_are_true() -> None:
     """Every docstring example of the run's pure parts."""
-    results = [doctest.testmod(module) for module in (judgement, load, ownership, plan, scene, takeover)]
+    results = [doctest.testmod(module) for module in (judgement, load, ownership, plan, scene, standstill, takeover)]
     assert [0] * len(results) == [result.failed for result in results]
     assert all(result.attempted for result in results)
 
@@ -76,18 +76,48 @@ def test_the_same_owner_repeats_only_what_failed() -> None:
     given_up = replace(FIRST, outcome="client_closed", status=None, is_given_up=True)
     assert ["upstream retry"] == _cause(given_up, again)
     assert ["unexplained"] == _cause(replace(given_up, is_given_up=False), again)
+    assert ["unexplained"] == _cause(replace(given_up, is_given_up=False), again, by=trouble), "cut off, since something else failed"
     assert ["unexplained"] == _cause(replace(FIRST, is_given_up=True), again), "it was answered"
 
 
 def test_attempts_beyond_the_policy_have_no_reason() -> None:
-    """`attempts_max` of them in one epoch; refusals with a hint cost none, and the next owner begins anew."""
+    """`attempts_max` of them, whoever makes them; refusals with a hint cost none, and an owner that is lost takes one with it."""
     tries = [replace(FAILED, start=100.0 + n, end=100.5 + n, attempt=n + 1) for n in range(4)]
     assert ["upstream retry", "upstream retry", "unexplained"] == _cause(*tries)
     spared = replace(tries[1], is_spared=True)
     assert ["upstream retry"] * 3 == _cause(tries[0], spared, *tries[2:])
     hinted = [replace(one, status=503) for one in tries]
     assert ["upstream retry"] * 3 == _cause(*hinted)
-    assert ["upstream retry"] * 3 == _cause(*tries[:2], *(replace(one, epoch=2, worker="b") for one in tries[2:]))
+    by_next = [*tries[:2], *(replace(one, epoch=2, worker="b") for one in tries[2:])]
+    assert ["upstream retry"] * 3 == _cause(*by_next)
+    one_more = replace(by_next[-1], start=104.0, end=104.5, attempt=4)
+    assert [*["upstream retry"] * 3, "unexplained"] == _cause(*by_next, one_more), "it began anew"
+    assert "unexplained" == _cause(*by_next, one_more, by=_scene(Fate("a", killed_at=102.0)))[-1]
+
+
+def test_what_an_older_owner_still_tries_is_noted_by_nobody() -> None:
+    """It stood still, and the next owner has called since: its late call costs that one nothing."""
+    first = replace(FAILED, start=100.0, end=100.5)
+    theirs = [replace(FAILED, epoch=2, worker="b", start=110.0 + n, end=110.5 + n, attempt=2 + n) for n in range(3)]
+    late = replace(FAILED, start=111.6, end=111.7, attempt=2)
+    frozen = _scene(Fate("a", frozen=[(100.1, 111.5)]))
+    assert ["upstream retry", "upstream retry", "worker frozen", "upstream retry"] == _cause(first, *theirs[:2], late, theirs[2], by=frozen)
+    once_more = replace(theirs[2], start=113.0, end=113.5, attempt=5)
+    assert "unexplained" == _cause(first, *theirs[:2], late, theirs[2], once_more, by=frozen)[-1]
+
+
+def test_broker_trouble_takes_no_partition_by_itself() -> None:
+    """It explains what the next owner repeats, or runs beside, only where a log tells of the loss, or its worker was gone by then."""
+    trouble, fates = [Trouble("kill broker", 80.0, 105.0)], [Fate("a"), Fate("b")]
+    beside = replace(AGAIN, start=100.5, offset=6)
+    for lost, expected in ((frozenset({(0, 1)}), "broker trouble"), (NONE, "unexplained"), (frozenset({(0, 2), (1, 1)}), "unexplained")):
+        by = Scene(fates, trouble, lost=lost)
+        assert [expected] == _cause(FIRST, AGAIN, by=by)
+        assert [expected] == _overlap(FIRST, beside, by)
+    for gone in (Fate("a", killed_at=120.0), Fate("a", ended_at=139.9), Fate("a", terminated_at=120.0)):
+        assert ["broker trouble"] == _cause(FIRST, AGAIN, by=Scene([gone, Fate("b")], trouble, lost=NONE))
+    later = Fate("a", killed_at=141.0)
+    assert ["unexplained"] == _cause(FIRST, AGAIN, by=Scene([later, Fate("b")], trouble, lost=NONE)), "it would have heard by then"
 
 
 def _overlap(older: Call, newer: Call, by: Scene, handed: frozenset[tuple[int, int]] = NONE) -> list[Cause]:
