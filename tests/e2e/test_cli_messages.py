@@ -108,26 +108,12 @@ def test_submit_gives_a_receipt_and_requests_shows_it(cli: Cli, made: Settings) 
     assert "[ce_id=mine " in cli("requests", "-o", "start:end", "--id", "mine", "-v").stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [
-        ((), "submit --help"),
-        (("-k", "doc:1", "/x"), "submit --help"),
-        ((*CALL, "-d", "hello"), "content-type"),
-        ((*CALL, "-m", "post"), "schemas/request"),
-        ((*CALL, "-H", "novalue"), "for example"),
-        ((*CALL, "--id", "a b"), "Idempotency-Key"),
-        ((*CALL, "-d", "@missing.json"), "- for stdin"),
-        (("--jsonl", "missing.jsonl"), "- for stdin"),
-        (("--jsonl", "-", "-k", "doc:1"), "leave the other options"),
-    ],
-)
-def test_wrong_usage_is_2_with_a_hint(cli: Cli, arguments: tuple[str, ...], hint: str) -> None:
-    """What cannot be a request is not sent: exit 2, nothing on stdout."""
-    done = cli("submit", *arguments)
+def test_a_file_that_is_not_there_is_named(cli: Cli) -> None:
+    """Exit 2 with a hint, nothing on stdout. What is wrong before Kafka is asked: `tests/cli/test_arguments.py`."""
+    done = cli("submit", "--jsonl", "missing.jsonl")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
-    assert hint in done.stderr
+    assert "- for stdin" in done.stderr
 
 
 def test_bodies_come_from_anywhere(cli: Cli, tmp_path: Path) -> None:
@@ -248,22 +234,9 @@ def test_filters_and_limits(cli: Cli, made: Settings) -> None:
     assert cli("replies", "-e", "-k", "none", "-q").stderr == ""
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("-o", "latest"),
-        ("-o", "5:"),
-        ("-e", "-f"),
-        ("-f", "-o", "1:2"),
-        ("-p", "a"),
-        ("-p", "7", "-e"),
-        ("-n", "0"),
-        ("-o", "@2026-11-29T10:00"),
-    ],
-)
-def test_arguments_that_mean_nothing_are_2(cli: Cli, arguments: tuple[str, ...]) -> None:
-    """No argument is ignored or guessed."""
-    done = cli("replies", *arguments)
+def test_a_partition_that_is_not_there_is_2(cli: Cli) -> None:
+    """No argument is ignored or guessed. What is wrong before Kafka is asked: `tests/cli/test_arguments.py`."""
+    done = cli("replies", "-p", "7", "-e")
     assert (done.returncode, done.stdout) == (2, "")
     assert "hint: " in done.stderr
 
@@ -319,7 +292,16 @@ def test_dlq_says_what_is_wrong(cli: Cli) -> None:
         assert message in done.stderr
 
 
-@pytest.mark.parametrize("command", [("submit", *CALL), ("requests", "-e"), ("replies",), ("dlq", "list"), ("submit", "--jsonl", "-")])
+# One that writes and one that reads; the others do it by the same code, in `make soak`.
+WRITES_AND_READS = [("submit", *CALL), ("replies",)]
+
+
+def in_soak(*commands: tuple[str, ...]) -> list[Any]:
+    """Commands that only `make soak` runs."""
+    return [pytest.param(command, marks=pytest.mark.soak) for command in commands]
+
+
+@pytest.mark.parametrize("command", [*WRITES_AND_READS, *in_soak(("requests", "-e"), ("dlq", "list"), ("submit", "--jsonl", "-"))])
 def test_without_a_broker_everything_ends_with_3(command: tuple[str, ...], run: Run) -> None:
     """Nobody at the address: exit 3 with a hint, within --timeout and two seconds."""
     with socket.socket() as bound:
@@ -333,7 +315,7 @@ def test_without_a_broker_everything_ends_with_3(command: tuple[str, ...], run: 
     assert took_s < 2 + 2 + 3  # the last three are for starting Python on a loaded machine
 
 
-@pytest.mark.parametrize("command", [("submit", *CALL), ("requests", "-e"), ("replies",), ("dlq", "show", "0/0")])
+@pytest.mark.parametrize("command", [*WRITES_AND_READS, *in_soak(("requests", "-e"), ("dlq", "show", "0/0"))])
 def test_a_missing_topic_is_named(kafka: str, prefix: str, run: Run, command: tuple[str, ...]) -> None:
     """A topic that is not there: exit 2, and what makes it."""
     done = run(*command, "-b", kafka, env={"DISPATCHER_TOPICS__PREFIX": prefix})
