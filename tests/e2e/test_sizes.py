@@ -139,7 +139,7 @@ def test_what_is_too_large_is_answered_once_and_the_next_request_runs(settings: 
         assert set_up.witness()["calls"] == 4 * 2 + 2 * 2
 
 
-@pytest.mark.parametrize("publishing", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("publishing", MODES)
 @pytest.mark.parametrize("lowered", [pytest.param("before the start", marks=pytest.mark.soak), "while running"])
 def test_topics_that_take_less_than_the_settings_say(settings: SettingsFactory, tmp_path: Path, publishing: str, lowered: str) -> None:
     """Limits far below the settings cut what is over them, and nothing else: many small records at once all stay whole.

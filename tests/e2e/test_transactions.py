@@ -66,7 +66,8 @@ def test_foreign_commit_metadata_is_ignored_and_named(settings: SettingsFactory,
     ("protocol", "publishing"),
     [
         ("consumer", "exactly_once"),
-        ("cooperative", "at_least_once"),
+        # Commits in a rebalance are also in simulated worlds, in each protocol, and at the orderly end of `test_at_least_once.py`.
+        pytest.param("cooperative", "at_least_once", marks=pytest.mark.soak),
         pytest.param("cooperative", "exactly_once", marks=pytest.mark.soak),
     ],
 )

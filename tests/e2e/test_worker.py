@@ -159,7 +159,7 @@ def test_a_second_signal_ends_it_at_once(settings: SettingsFactory, tmp_path: Pa
 def test_a_worker_with_nothing_in_hand_ends_at_once(settings: SettingsFactory, tmp_path: Path) -> None:
     """SIGTERM while idle, and while a request waits as it was told: exit 0 within seconds; what waited is called when its wait is over."""
     with stage(settings, tmp_path, partitions=1) as set_up:
-        for fault in ("", "/echo?fault=503&times=1&retry_after=20"):
+        for fault in ("", "/echo?fault=503&times=1&retry_after=12"):
             worker = set_up.worker().ready()
             if fault:
                 set_up.submit(["doc:1"], fault)
