@@ -17,6 +17,7 @@ from dispatcher.librdkafka import RESERVED_PROPERTIES, is_plain_property
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+AgentName = Annotated[str, Field(min_length=1, max_length=200)]
 Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 # As providers and gateways name them: `gpt-4.1`, `openai/gpt-oss-120b`, `anthropic.claude-sonnet-4-5-v1:0`.
 ModelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}$")]
@@ -122,6 +123,8 @@ class WorkerSettings(Section):
     # comes back.
     slot: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,150}$")] = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}")
     ordering: Literal["partition", "key"] = "partition"
+    # Whose turn it is in a lane: the oldest request's; or its agents take turns (start-time fair queueing), and order is per agent.
+    fairness: Literal["fifo", "agent"] = "fifo"
     publishing: Literal["exactly_once", "at_least_once"] = "exactly_once"
     protocol: Literal["auto", "consumer", "cooperative", "eager"] = "auto"
     # What an orderly end does with the partitions of a worker that has a slot: the others get them at once, or they are kept for a restart
@@ -388,6 +391,13 @@ class LimitSettings(Section):
         return self
 
 
+class AgentSettings(Section):
+    """An agent, by the name that its requests say."""
+
+    # Its share of a lane, where worker.fairness is "agent": so many turns for one of an agent that is not listed.
+    weight: Annotated[float, Field(ge=0.001, le=1000)] = 1
+
+
 class LogSettings(Section):
     """JSON lines on stderr."""
 
@@ -409,6 +419,7 @@ class Settings(Section):
     credentials: dict[Alias, CredentialSettings] = Field(default_factory=dict)
     upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
     limits: dict[Alias, LimitSettings] = Field(default_factory=dict)
+    agents: dict[AgentName, AgentSettings] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _aliases_exist(self) -> Settings:

@@ -48,6 +48,7 @@ def _ask(
     after_failure: request.AfterFailure = None,
     repeat: request.Repeat = None,
     priority: request.Priority = None,
+    agent: request.Agent = None,
 ) -> None:
     """Submit one request and wait for its reply: the body on stdout, how it ended on stderr. Within --timeout (default: 2m).
 
@@ -60,7 +61,7 @@ def _ask(
     within_s = options.timeout_s or ASK_TIMEOUT_S
     given = request.Given(
         *(path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max),
-        *(metadata, after_failure, repeat, priority),
+        *(metadata, after_failure, repeat, priority, agent),
     )
     asked = given.request("ask")
     hear(options)

@@ -42,6 +42,7 @@ Repeat = Annotated[
     typer.Option("--repeat", metavar="allowed|never", help="never: no second call of what may have been done, even after a crash."),
 ]
 Priority = Annotated[int | None, typer.Option("--priority", metavar="0-9", help="9 is the most urgent.", show_default="4")]
+Agent = Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Who asks, where the agents of a lane share it.")]
 Metadata = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Echoed in the reply.")]
 
 
@@ -64,6 +65,7 @@ class Given:
     after_failure: str | None
     repeat: str | None
     priority: int | None
+    agent: str | None
 
     @property
     def is_empty(self) -> bool:
@@ -80,6 +82,7 @@ class Given:
             self.metadata,
             self.after_failure,
             self.repeat,
+            self.agent,
         )
         return not self.headers and all(value is None for value in (*single, self.timeout_s, self.attempts_max, self.priority))
 
@@ -111,6 +114,7 @@ class Given:
             cast("Wanted", self.after_failure),  # what these may be, the model of a request says
             cast("Repeated", self.repeat),
             self.priority,
+            self.agent,
         )
 
 

@@ -41,6 +41,7 @@ def _submit(
     after_failure: request.AfterFailure = None,
     repeat: request.Repeat = None,
     priority: request.Priority = None,
+    agent: request.Agent = None,
     jsonl: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +55,7 @@ def _submit(
     options: Options = ctx.obj
     given = request.Given(
         *(path, key, upstream, method, data, request_id, header or [], deadline, credential, timeout_s, attempts_max),
-        *(metadata, after_failure, repeat, priority),
+        *(metadata, after_failure, repeat, priority, agent),
     )
     if jsonl is None:
         _submit_one(options, given)

@@ -118,13 +118,15 @@ class Dispatcher:
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
         priority: int | None = None,
+        agent: str | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`.
 
         Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitting the same again
         under the id that it carries is safe: within the workers' dedup window (an hour) it is executed once, and both are answered.
         """
-        request = Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority)
+        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent)
+        request = Request(call, key, *options)
         submission = self._written(request)
         _ = self._connection.listener
         partitions = await self._connection.count(self._settings.topics.requests)
@@ -172,6 +174,7 @@ class Dispatcher:
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
         priority: int | None = None,
+        agent: str | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
@@ -179,9 +182,10 @@ class Dispatcher:
         `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once sent,
         its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
-        request = Request(call, key, request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority)
+        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent)
+        request = Request(call, key, *options)
         work = self._ask(request, timeout)
-        del call, metadata, request  # a thousand open asks keep a thousand ids, not a thousand bodies
+        del call, metadata, options, request  # a thousand open asks keep a thousand ids, not a thousand bodies
         return await work
 
     async def wait(self, receipt: Receipt | str, *, timeout: float | None = None) -> Reply:  # noqa: ASYNC109 - as in `ask`

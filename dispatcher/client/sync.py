@@ -101,6 +101,7 @@ class SyncDispatcher:
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
         priority: int | None = None,
+        agent: str | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`."""
         return self._run(
@@ -116,6 +117,7 @@ class SyncDispatcher:
                 after_failure=after_failure,
                 repeat=repeat,
                 priority=priority,
+                agent=agent,
             )
         )
 
@@ -149,6 +151,7 @@ class SyncDispatcher:
         after_failure: AfterFailure | None = None,
         repeat: Repeat | None = None,
         priority: int | None = None,
+        agent: str | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds."""
         return self._run(
@@ -165,6 +168,7 @@ class SyncDispatcher:
                 after_failure=after_failure,
                 repeat=repeat,
                 priority=priority,
+                agent=agent,
             )
         )
 

@@ -119,9 +119,10 @@ class _Evidence:
     def judged(self, group: Group) -> list[Finding]:
         """Give what the guarantees' judges find, each with the first request that it names, and when that was called last."""
         stage, last = group.crew.stage, {(call.partition, call.offset): call.start for call in self.calls}
+        worker = stage.settings.worker
         events = list(history(stage, group.crew.workers.values(), (), commits(stage.settings)))
         found = []
-        for sentence in judged(stage.settings.worker.publishing, events, ordering=stage.settings.worker.ordering):
+        for sentence in judged(worker.publishing, events, ordering=worker.ordering, fairness=worker.fairness):
             place = _named(sentence)
             found.append(Finding(FIGURES.get(sentence.partition(":")[0], "other"), last.get(place, 0.0), self.id(place), sentence))
         return found

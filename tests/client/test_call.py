@@ -44,7 +44,7 @@ def test_a_chat_is_openai_s_form() -> None:
 
 def test_options_stand_beside_the_call() -> None:
     """Options become fields of their names; `options` gives them back as arguments."""
-    rest: dict[str, Any] = {"metadata": [1], "repeat": "never", "after_failure": "halt_key", "priority": 9}
+    rest: dict[str, Any] = {"metadata": [1], "repeat": "never", "after_failure": "halt_key", "priority": 9, "agent": "planner-1"}
     made = Request(Call("u"), "k", request_id="x", credential="c", timeout_s=5, attempts_max=2, **rest)
     assert value(made) == {
         "upstream": "u",

@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.records import record_of
+from dispatcher.core.messages.foresight import foresee
 from dispatcher.core.messages.record import Record
 from dispatcher.core.progress.commit_note import decode
 from dispatcher.settings import Settings
@@ -93,7 +94,7 @@ def assert_guarantees(set_up: Stage, *workers: Worker, withheld: Iterable[Worker
     """
     done = commits(set_up.settings)
     worker = set_up.settings.worker
-    found = judged(worker.publishing, list(history(set_up, workers, withheld, done)), ordering=worker.ordering)
+    found = judged(worker.publishing, list(history(set_up, workers, withheld, done)), ordering=worker.ordering, fairness=worker.fairness)
     assert not found, found
     for partition in range(set_up.settings.topics.partitions):
         epochs = [commit.epoch for commit in done if commit.partition == partition and commit.epoch is not None]
@@ -206,8 +207,9 @@ def _visible(records: Iterable[Record]) -> Iterator[Told]:
 
 
 def _submitted(record: Record) -> Submitted:
-    """A request, with its id and what it asks for: its value, whatever else it says."""
-    return Submitted(record.partition, record.offset, _key(record), name=header(record, "ce_id"), asks=(record.value or b"").hex())
+    """A request, with its id, who asks, and what it asks for: its value, whatever else it says."""
+    asks, agent = (record.value or b"").hex(), foresee(record).agent
+    return Submitted(record.partition, record.offset, _key(record), name=header(record, "ce_id"), asks=asks, agent=agent)
 
 
 def _letters(records: Iterable[Record], requests: dict[tuple[int, int], Record]) -> Iterator[Told]:

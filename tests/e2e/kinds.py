@@ -94,6 +94,7 @@ def _values() -> list[Kind]:
         "unknown field": body(hedaers={}),
         "unknown repeat": body(repeat="sometimes"),
         "more urgent than there is": body(priority=10),
+        "nobody's": body(agent=""),
         "both bodies": body(body_base64=base64.b64encode(b"x").decode()),
         "broken base64": b'{"upstream":"sample","path":"/echo","body_base64":"%%"}',
         "header value with a line break": body(headers={"accept": "a\r\nx-evil: 1"}),
@@ -104,8 +105,7 @@ def _values() -> list[Kind]:
 
 
 def _fields() -> list[Kind]:
-    unbuilt: dict[str, Any] = {"agent": "a", "class": "generation"}
-    unbuilt |= {"expected_version": 3, "stream": True}
+    unbuilt: dict[str, Any] = {"class": "generation", "expected_version": 3, "stream": True}
     forbidden: dict[str, dict[str, Any]] = {
         "absolute URL": {"path": "http://127.0.0.1/echo"},
         "another host": {"path": "//127.0.0.1/echo"},

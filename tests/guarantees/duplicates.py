@@ -12,7 +12,8 @@ Position = tuple[int, int]
 class Duplicates:
     """Of the requests with one id under one key one is called; the others get its answer, and the journal knows of what is answered.
 
-    `repeats_allowed`: at least once, what the journal knows of may be called again, since its reply may be missing.
+    `repeats_allowed`: at least once, what the journal knows of may be called again, since its reply may be missing. `is_in_order`: what is
+    called is the first of them; else any may be, and one that is called again after a crash may have been told of before.
 
     >>> def judged(*events):
     ...     judge = Duplicates()
@@ -46,8 +47,9 @@ class Duplicates:
     []
     """
 
-    def __init__(self, *, repeats_allowed: bool = False) -> None:
+    def __init__(self, *, repeats_allowed: bool = False, is_in_order: bool = True) -> None:
         self._repeats_allowed = repeats_allowed
+        self._is_in_order = is_in_order
         self._epochs: dict[Position, int] = {}  # the last one that called it
         self._ended: dict[Position, int] = {}  # the last one that had called it when the journal knew of it
         self._again: list[str] = []
@@ -57,6 +59,7 @@ class Duplicates:
         self._called_replies: set[Position] = set()
         self._duplicates: dict[Position, set[str]] = defaultdict(set)
         self._noted: set[Position] = set()
+        self._repeated: set[tuple[int, str, str]] = set()  # what was called more than once
         self._removed: dict[int, int] = {}
 
     def see(self, event: Event) -> None:
@@ -88,6 +91,9 @@ class Duplicates:
             self._again.append(
                 f"partition {event.partition}: offset {event.offset} was called in epoch {event.epoch}, and the journal knew of its end"
             )
+        if position in self._epochs:
+            of = self._submitted[position]
+            self._repeated.add((of.partition, of.key, of.name))
         self._epochs[position] = max(event.epoch, self._epochs.get(position, event.epoch))
 
     def findings(self) -> list[str]:
@@ -95,11 +101,14 @@ class Duplicates:
         found = list(self._again)
         for (partition, key, name), offsets in self._called.items():
             left = [n for n in sorted(offsets) if n >= self._removed.get(partition, 0) or (partition, n) in self._noted]
+            if not self._is_in_order:  # another owner may have begun with another of them
+                left = [n for n in left if (partition, n) in self._called_replies]
             if len(left) > 1:
                 found.append(f"partition {partition}: {name} of key {key} was called at offsets {', '.join(map(str, left))}")
         for position, says in self._duplicates.items():
-            if not says <= self._possible(position):
-                of = self._submitted[position]
+            of = self._submitted[position]
+            is_repeated = (of.partition, of.key, of.name) in self._repeated and not self._is_in_order
+            if not says <= self._possible(position) and not is_repeated:
                 found.append(
                     f"partition {position[0]}: offset {position[1]} was answered with what is no answer to {of.name} of key {of.key}"
                 )
@@ -117,7 +126,8 @@ class Duplicates:
         same = [
             (one.partition, one.offset)
             for one in self._submitted.values()
-            if (one.partition, one.key, one.name, one.asks) == (of.partition, of.key, of.name, of.asks) and one.offset <= of.offset
+            if (one.partition, one.key, one.name, one.asks) == (of.partition, of.key, of.name, of.asks)
+            and (one.offset <= of.offset or not self._is_in_order)
         ]
         called = [one for one in same if one in self._called_replies]
         return {says for one in called or same for says in self._answers.get(one, ())}

@@ -20,7 +20,7 @@ class Submitted:
     """A request stands in the log for good (committed, if its producer is transactional). `deadline` on the clock of `CallStarted.at`.
 
     `name` is the id that its sender gave it, if any; `asks` tells what is asked for from something else. `once`: it must not be called
-    twice. `attempts_max`: calls that it may cost.
+    twice. `attempts_max`: calls that it may cost. `agent`: who asks.
     """
 
     partition: int
@@ -31,6 +31,7 @@ class Submitted:
     asks: str = ""
     once: bool = False
     attempts_max: float = math.inf
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,24 @@ class Removed:
 
     partition: int
     before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """The request has been read by the owner of that epoch: from now on its lane knows of it."""
+
+    partition: int
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The owner of that epoch knows how the request ends, or moves it aside; nothing of it is published yet."""
+
+    partition: int
+    offset: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +285,8 @@ class Unreadable:
 Event = (
     Submitted
     | Removed
+    | Queued
+    | Decided
     | CallStarted
     | CallEnded
     | WentDown

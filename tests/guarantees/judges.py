@@ -32,6 +32,7 @@ from tests.guarantees.events import (
     Unreadable,
     Withheld,
 )
+from tests.guarantees.fairness import FairTurns
 from tests.guarantees.lanes import CancelCutsOff, HeldStartsNothing, OneAtATime, Order
 from tests.guarantees.leftovers import NothingLeft
 from tests.guarantees.outages import OneProbe
@@ -390,11 +391,17 @@ class NothingStuck:
             self._found.append(f"partition {partition}: the calls of {stuck} have not ended")
 
 
-def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: str = "partition") -> list[Judge]:
-    """All guarantees, as `worker.publishing` and `worker.ordering` promise them."""
-    by_key, is_weaker = ordering == "key", publishing == "at_least_once"
+def judges(
+    publishing: str, handover_max_s: float = float("inf"), *, ordering: str = "partition", fairness: str = "fifo", is_tight: bool = False
+) -> list[Judge]:
+    """All guarantees, as `worker.publishing`, `worker.ordering` and `worker.fairness` promise them.
+
+    `is_tight`: commits can carry so little that turns go by age instead of by agent, again and again.
+    """
+    by_key, is_weaker, is_fair = ordering == "key", publishing == "at_least_once", fairness == "agent"
     return [
-        Order(by_key=by_key, resends_allowed=is_weaker),
+        Order(by_key=by_key, by_agent=is_fair, resends_allowed=is_weaker),
+        *([FairTurns(by_key=by_key)] if is_fair and not is_tight else []),
         OneAtATime(by_key=by_key),
         HeldStartsNothing(repeats_allowed=is_weaker),
         CancelCutsOff(),
@@ -404,7 +411,7 @@ def judges(publishing: str, handover_max_s: float = float("inf"), *, ordering: s
         NothingAgain(),
         NothingLate(),
         EnoughTime(),
-        Duplicates(repeats_allowed=is_weaker),
+        Duplicates(repeats_allowed=is_weaker, is_in_order=not is_fair),
         AtMostOnce(),
         *([] if is_weaker else [Budget()]),
         NothingLeft(repeats_allowed=is_weaker),
@@ -418,9 +425,9 @@ def findings(of: Iterable[Judge]) -> list[str]:
     return [f"{type(judge).__name__}: {finding}" for judge in of for finding in judge.findings()]
 
 
-def judged(publishing: str, events: Sequence[Event], *, ordering: str = "partition") -> list[str]:
+def judged(publishing: str, events: Sequence[Event], *, ordering: str = "partition", fairness: str = "fifo") -> list[str]:
     """What a finished history broke."""
-    all_ = judges(publishing, ordering=ordering)
+    all_ = judges(publishing, ordering=ordering, fairness=fairness)
     for event in events:
         for judge in all_:
             judge.see(event)

@@ -28,6 +28,8 @@ from tests.guarantees.events import (
 )
 
 Lane = tuple[int, str]
+# In which calls are in order: a lane, and where its agents share it an agent in it.
+Line = tuple[int, str, str]
 # A call that is decided begins with the next turn of its event loop.
 TURN_S = 0.05
 
@@ -73,6 +75,22 @@ class Order:
     >>> one_epoch("a", "b", "b", by_key=True)
     ['partition 0, key b: offset 2 started after offset 3 in epoch 1']
 
+    `by_agent`: where agents share a lane, order is that of each of them.
+
+    >>> def of_agents(*agents):
+    ...     order = Order(by_agent=True)
+    ...     for call, (offset, agent) in enumerate(zip((1, 3, 2), agents)):
+    ...         order.see(Submitted(0, offset, agent=agent))
+    ...         order.see(CallStarted(call, 0, offset, 1))
+    ...         order.see(ReplyVisible(0, offset, (0, call)))
+    ...     return order.findings()
+    >>> of_agents("a", "a", "b")
+    []
+    >>> of_agents("a", "b", "b")[0]
+    'partition 0, agent b: offset 2 started after offset 3 in epoch 1'
+    >>> of_agents("a", "b", "b")[1]
+    'partition 0, agent b: the reply to 3 stands before the one to 2'
+
     `resends_allowed`: at least once, a reply that had to be sent again may stand later; elsewhere places are judged, whenever told. And
     what a lost worker had parked may come to stand there when its successor has answered it already: it is called once more. Where such a
     call is owed it counts, since the successor itself may have parked what was answered before.
@@ -99,16 +117,17 @@ class Order:
     []
     """
 
-    def __init__(self, *, by_key: bool = False, resends_allowed: bool = False) -> None:
+    def __init__(self, *, by_key: bool = False, by_agent: bool = False, resends_allowed: bool = False) -> None:
         self._by_key = by_key
+        self._by_agent = by_agent
         self._resends_allowed = resends_allowed
-        self._starts: dict[Lane, list[CallStarted]] = defaultdict(list)
+        self._starts: dict[Line, list[CallStarted]] = defaultdict(list)
         self._late: set[int] = set()  # numbers of calls of late copies
         self._skipped: set[tuple[int, int]] = set()
         self._copies = LateCopies()
         self._removed: dict[int, int] = {}
-        self._keys: dict[tuple[int, int], str] = {}
-        self._replied: dict[tuple[Lane, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
+        self._submitted: dict[tuple[int, int], Submitted] = {}
+        self._replied: dict[tuple[Line, int], list[tuple[int, int]]] = defaultdict(list)  # (lane, reply partition) -> (place, offset)
 
     def see(self, event: Event) -> None:
         """Take in requests, starts and replies."""
@@ -117,10 +136,10 @@ class Order:
         match event:
             case ReplyVisible():
                 self._reply(event)
-            case Submitted(partition, offset, key) if self._by_key:
-                self._keys[partition, offset] = key
+            case Submitted(partition, offset):
+                self._submitted[partition, offset] = event
             case CallStarted(partition=partition, offset=offset):
-                self._starts[partition, event.key if self._by_key else ""].append(event)
+                self._starts[self._line(partition, offset, event.key)].append(event)
                 if (partition, offset) in self._copies.stale:
                     self._late.add(event.call)
             case Removed(partition, before):
@@ -134,18 +153,25 @@ class Order:
             # It may overtake those of calls.
             self._skipped.add(position)
         else:
-            lane = event.partition, self._keys.get(position, "")
             reply_partition, place = event.place
-            self._replied[lane, reply_partition].append((place, event.offset))
+            self._replied[self._line(*position), reply_partition].append((place, event.offset))
+
+    def _line(self, partition: int, offset: int, key: str = "") -> Line:
+        of = self._submitted.get((partition, offset), Submitted(partition, offset, key))
+        return partition, (key or of.key) if self._by_key else "", of.agent if self._by_agent else ""
 
     def findings(self) -> list[str]:
         """Say what overtook what, and what a new owner went back over and never did."""
         found = [
-            f"{_named(lane, by_key=self._by_key)}: {finding}"
-            for lane, starts in sorted(self._starts.items(), key=lambda entry: entry[0])
+            f"{self._name(line)}: {finding}"
+            for line, starts in sorted(self._starts.items(), key=lambda entry: entry[0])
             for finding in self._disorder(starts)
         ]
         return found + list(self._misplaced())
+
+    def _name(self, line: Line) -> str:
+        partition, key, agent = line
+        return _named((partition, key), by_key=self._by_key) + (f", agent {agent}" if self._by_agent else "")
 
     def _disorder(self, starts: list[CallStarted]) -> Iterator[str]:
         """Say what is wrong with the starts of one lane."""
@@ -173,11 +199,11 @@ class Order:
         history.owed = deque(offset for offset in history.owed if offset >= start and (partition, offset) not in self._skipped)
 
     def _misplaced(self) -> Iterator[str]:
-        for (lane, _), replied in sorted(self._replied.items()):
+        for (line, _), replied in sorted(self._replied.items()):
             last = -1
             for _, offset in () if self._resends_allowed else sorted(replied):
                 if offset < last:
-                    yield f"{_named(lane, by_key=self._by_key)}: the reply to {last} stands before the one to {offset}"
+                    yield f"{self._name(line)}: the reply to {last} stands before the one to {offset}"
                 last = max(last, offset)
 
 

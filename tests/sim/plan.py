@@ -58,7 +58,7 @@ class Write:
     """Something written to a request partition; `aborted` and `committed` are `count` records whose marker comes `seconds` later.
 
     `dated` ones have a deadline `seconds` later, or before: it has passed then. `again`: what stands there already is sent once more
-    under its id, or something else is.
+    under its id, or something else is. `agent` asks; None leaves that to the world.
     """
 
     at: float
@@ -66,6 +66,7 @@ class Write:
     kind: WriteKind
     seconds: float = 0.0
     count: int = 1
+    agent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,8 @@ class Plan:
     """A whole world before it runs. `starts`: when each worker begins. `room`: fields of `Room` that are not as the settings say.
 
     `hot`: the share of requests that one key of each partition has before the others. `outages`: when the callee is down, and for how long.
-    `once`: the share of requests that must not be called twice.
+    `once`: the share of requests that must not be called twice. `agents`: who asks, each as often as the others; none where nobody says so.
+    `priorities`: which ones requests have, each as often as the others; none where they say nothing.
     """
 
     seed: int
@@ -114,6 +116,8 @@ class Plan:
     hot: float = 0.0
     outages: tuple[tuple[float, float], ...] = ()
     once: float = 0.0
+    agents: tuple[str, ...] = ()
+    priorities: tuple[int, ...] = ()
 
     @property
     def over_at(self) -> float:
@@ -166,9 +170,11 @@ def draw(seed: int, **fixed: Any) -> Plan:
     # Of a chance of its own: worlds of before stay as they were.
     once = Random(-1 - seed).choice((0.0, 0.3, 1.0)) if settings.worker.publishing == "exactly_once" else 0.0
     settings = with_limit(settings, _limit(Random(f"limits of {seed}")))
+    settings, agents = _shared(settings, Random(f"agents {seed}"), fixed)
+    priorities = Random(f"priorities {seed}").choice(((), (), (0, 4, 9)))
     plan = Plan(
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
-        *(orders, room, hot, outages, once),
+        *(orders, room, hot, outages, once, agents, priorities),
     )
     chance = Random(f"budgets of {seed}")
     if settings.worker.publishing == "at_least_once" or chance.random() > 0.3:
@@ -194,7 +200,9 @@ def staged(
 
     `breaker`: after how many failures it opens, 0 for never, and for how long. `limit`: that of its upstream.
     """
-    plan = draw(seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000} | fixed)
+    plan = draw(
+        seed, **{"publishing": "exactly_once", "ordering": "partition", "drain_s": 3.0, "inflight_max": 1000, "fairness": "fifo"} | fixed
+    )
     starts = tuple(0.1 * number for number in range(workers))
     told: dict[str, Any] = {
         "settings": with_limit(with_breaker(_timed(plan.settings, is_adaptive=False), *breaker), limit).model_copy(update={"budgets": {}}),
@@ -204,7 +212,7 @@ def staged(
         "manners": manners,
         "outages": outages,
     }
-    return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0, once=0.0)
+    return replace(plan, **told, reply_max_bytes=1 << 30, orders=(), room=(), hot=0.0, once=0.0, agents=(), priorities=())
 
 
 def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
@@ -222,6 +230,15 @@ def _settings(chance: Random, fixed: dict[str, Any]) -> Settings:
         **fixed,
     }
     return settings_of(tuple(sorted(worker.items())))
+
+
+def _shared(settings: Settings, chance: Random, fixed: dict[str, Any]) -> tuple[Settings, tuple[str, ...]]:
+    """Let the agents of a lane share it, in a fifth of the worlds; most of the requests are one agent's. Others have none."""
+    fairness = fixed.get("fairness", chance.choice(("agent", "fifo", "fifo", "fifo", "fifo")))
+    if fairness == "fifo":
+        return settings, ()
+    worker = settings.worker.model_copy(update={"fairness": "agent"})
+    return settings.model_copy(update={"worker": worker}), chance.choice((("", "a"), ("a", "a", "a", "b"), ("", "a", "b")))
 
 
 def _timed(settings: Settings, *, is_adaptive: bool) -> Settings:

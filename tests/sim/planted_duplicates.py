@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from dispatcher.adapters.kafka.sink import Sink
-from dispatcher.core.internal.journal import Asked, Coming, Conflict, Journal, Known
+from dispatcher.core.internal.journal import Ahead, Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Message
 from dispatcher.core.messages.recorded import Recorded
@@ -21,14 +22,14 @@ from tests.sim.plan import Fault
 from tests.sim.planted import Planted, written_outside_the_transaction
 from tests.sim.worker import SimulatedSink
 
-Found = Known | Coming | Conflict | None
+Found = Known | Coming | Ahead | Conflict | None
 
 
 def _not_known_before_it_is_published(patch: pytest.MonkeyPatch) -> None:
     find = Journal.find
 
-    def published(self: Journal, asked: Asked, now: float) -> Found:
-        found = find(self, asked, now)
+    def published(self: Journal, asked: Asked, now: float, *rest: Any) -> Found:
+        found = find(self, asked, now, *rest)
         return None if isinstance(found, Coming) else found
 
     patch.setattr(Journal, "find", published)
@@ -46,11 +47,11 @@ def _forgotten_at_takeover(patch: pytest.MonkeyPatch) -> None:
 def _whatever_it_asks_for(patch: pytest.MonkeyPatch) -> None:
     find = Journal.find
 
-    def by_name(self: Journal, asked: Asked, now: float) -> Found:
+    def by_name(self: Journal, asked: Asked, now: float, *rest: Any) -> Found:
         for fingerprint in [row[16:32] for row in self._rows.values()]:
-            if isinstance(found := find(self, replace(asked, fingerprint=fingerprint), now), Known):
+            if isinstance(found := find(self, replace(asked, fingerprint=fingerprint), now, *rest), Known):
                 return found
-        return find(self, asked, now)
+        return find(self, asked, now, *rest)
 
     patch.setattr(Journal, "find", by_name)
 

@@ -24,7 +24,7 @@ RARE = (
     *("lost", "drain_expired", "died", "positions_unsettled", "epoch_refused", "bug"),
     *("transaction_failed", "send_offsets_failed", "commit_failed", "abort_failed", "open_failed", "produce_failed"),
     *("outcome_unknown", "outage", "breaker_open", "breaker_half_open", "breaker_closed"),
-    *("parked", "halted", "map_full", "gap_passed", "restorer_failed", *ORDERS),
+    *("shared", "parked", "halted", "map_full", "gap_passed", "restorer_failed", *ORDERS),
 )
 
 

@@ -30,7 +30,7 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
-from tests.guarantees.events import Cancelled, Crashed, Held, Released
+from tests.guarantees.events import Cancelled, Crashed, Decided, Event, Held, Queued, Released
 from tests.sim.callee import Callee
 from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, REQUESTS, STATE, TOPIC_ID, TOPIC_ID_TEXT, Cluster
 from tests.sim.consumer import Consumer
@@ -185,6 +185,25 @@ class RestorerClock:
         return self._process.take(queue, 0)
 
 
+class TellingEngine(Engine):
+    """The product's, which tells what it has read and how it ends."""
+
+    tell: Callable[[Event], None] = staticmethod(lambda _: None)
+
+    def delivered(self, records: dict[Owner, list[Record]], ends: dict[Owner, int]) -> None:
+        """As `Engine.delivered`."""
+        for owner, batch in records.items():
+            for record in batch if self._of(owner) is not None else ():
+                self.tell(Queued(owner.partition, record.offset, owner.epoch))
+        super().delivered(records, ends)
+
+    def settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
+        """As `Engine.settle`."""
+        if outcome.record is not None:
+            self.tell(Decided(partition.owner.partition, outcome.record.offset, partition.owner.epoch))
+        super().settle(partition, outcome, now)
+
+
 class Worker:
     """One process, as `dispatcher.worker.process.Worker` makes and ends it."""
 
@@ -219,7 +238,8 @@ class Worker:
         asyncio._set_running_loop(process.loop)
         try:
             letters = (self._to_poller, self._to_publisher, self._to_restorer)
-            self.engine = Engine(decoder, callee.engine(process), *letters, self.ear, clock, chance.random, room)
+            self.engine = TellingEngine(decoder, callee.engine(process), *letters, self.ear, clock, chance.random, room)
+            self.engine.tell = cluster.tell
         finally:
             asyncio._set_running_loop(None)
         consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())

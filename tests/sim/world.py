@@ -88,8 +88,13 @@ class World:
         self.schedule = Schedule(self._chance)
         self.trace: list[str] | None = [] if traced else None
         self.tally: Counter[str] = Counter()
+        bounds: dict[str, Any] = dict(plan.room)
+        self.room = replace(room_of(plan.settings), **bounds)
         worker = plan.settings.worker
-        self.judges = judges(worker.publishing, worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S, ordering=worker.ordering)
+        handover_s = worker.drain_s + worker.commit_budget_s + HANDOVER_SLACK_S
+        how = {"ordering": worker.ordering, "fairness": worker.fairness}
+        self.tally["shared"] += worker.fairness == "agent"
+        self.judges = judges(worker.publishing, handover_s, **how, is_tight=self.room.ranges < 1000 or self.room.map_bytes < 2000)
         if (limit := plan.settings.limits.get(LIMIT)) is not None:
             kind, window_s = limit.counting, limit.window_s or 1.0
             judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
@@ -101,6 +106,8 @@ class World:
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
         self._once: set[tuple[int, int]] = set()  # requests that must not be called twice
         self._drawing = Random(plan.seed + 2)  # of them
+        self._asking = Random(plan.seed + 3)  # of agents and priorities
+        self._agents: dict[tuple[int, int], str] = {}
         self._single: set[tuple[int, int]] = set()  # requests that may cost one attempt
         self._halting: set[tuple[int, int]] = set()  # requests whose failure halts their key
         self._parked: set[tuple[int, int]] = set()
@@ -108,8 +115,6 @@ class World:
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
         self.operator = Operator(self.cluster, self._chance)
-        bounds: dict[str, Any] = dict(plan.room)
-        self.room = replace(room_of(plan.settings), **bounds)
         self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
         self.callee.is_guarded = plan.settings.upstreams["sample"].has_breaker
         self.callee.prices = Random(plan.seed + 3) if plan.settings.budgets else None
@@ -240,11 +245,28 @@ class World:
         """The same request once more, as its client does that heard nothing; or another one under its id."""
         original = log.record(before.offset)
         value = original.value if self._chance.random() < 0.8 else VALUES["other"]
+        if value == original.value and self._plan.agents and self._asking.random() < 0.5:
+            self._repeat_by_another(log, before, value or b"")
+            return
         if (log.partition, before.offset) in self._halting and value == original.value:
             self._halting.add((log.partition, log.end))
+        if value == original.value and before.agent:
+            self._agents[log.partition, log.end] = before.agent
         deadline = before.deadline if value == original.value else math.inf
         self.tally["again" if value == original.value else "conflicting"] += 1
         self._submitted(log, log.append(replace(original, offset=log.end, value=value)), deadline)
+
+    def _repeat_by_another(self, log: Log, before: Submitted, value: bytes) -> None:
+        """The same request once more, of an agent that may be another one."""
+        agent = self._asking.choice(self._plan.agents)
+        self._agents[log.partition, log.end] = "" if value == VALUES["malformed"] else agent
+        if (log.partition, before.offset) in self._halting:
+            self._halting.add((log.partition, log.end))
+        if value != VALUES["malformed"]:
+            value = orjson.dumps({name: content for name, content in orjson.loads(value).items() if name != "agent"})
+            value = value[:-1] + (b',"agent":"%s"}' % agent.encode() if agent else b"}")
+        self.tally["again"] += 1
+        self._submitted(log, log.append(replace(log.record(before.offset), offset=log.end, value=value)), before.deadline)
 
     def _submitted(self, log: Log, offset: int, deadline: float = math.inf) -> None:
         self._written += 1
@@ -253,7 +275,9 @@ class World:
         asks = "other" if (record.value or b"").startswith(VALUES["other"][:-1]) else ""
         key, most = self.cluster.key_of(*place), 1 if place in self._single else ATTEMPTS_MAX
         name_text = (name or b"").decode()
-        submitted = Submitted(*place, key, deadline, name_text, asks, once=place in self._once, attempts_max=most)
+        submitted = Submitted(
+            *place, key, deadline, name_text, asks, once=place in self._once, attempts_max=most, agent=self._agents.get(place, "")
+        )
         self._submissions[log.partition].append(submitted)
         self.tell(submitted)
 
@@ -274,7 +298,21 @@ class World:
         if self._drawing.random() < self._plan.once and value != VALUES["malformed"]:
             self._once.add((log.partition, log.end))
             value = value[:-1] + b',"repeat":"never"}'
+        value = self._asked(log, value, write.agent)
         return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
+
+    def _asked(self, log: Log, value: bytes, agent: str | None) -> bytes:
+        """The value with who asks, and how urgent it is, where that is of interest in this world."""
+        if value == VALUES["malformed"]:
+            return value
+        if agent is None and self._plan.agents:
+            agent = self._asking.choice(self._plan.agents)
+        if agent:
+            self._agents[log.partition, log.end] = agent
+            value = value[:-1] + b',"agent":"%s"}' % agent.encode()
+        if self._plan.priorities:
+            value = value[:-1] + b',"priority":%d}' % self._asking.choice(self._plan.priorities)
+        return value
 
     def _order(self, order: Order) -> None:
         self.tally[order.kind] += 1

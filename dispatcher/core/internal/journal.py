@@ -14,6 +14,7 @@ from struct import Struct
 
 from dispatcher.core.internal.finished import Finished
 from dispatcher.core.messages.fingerprint import SIZE_BYTES
+from dispatcher.core.messages.recorded import Recorded
 from dispatcher.core.messages.status import Status
 
 # An entry: name, fingerprint, offset, time, status, calls (0, 1: some), where the reply is, redrive. With its place in a dictionary and in
@@ -52,7 +53,17 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """It is a duplicate of one whose end is not published yet: its reply is not to be read before that."""
+    """It is a duplicate of the request at `offset`, whose end is not published yet: its reply is not to be read before that."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """It is a duplicate of a younger one that has ended, which cannot be published before this one has: what that reply will say."""
+
+    known: Known
+    recorded: Recorded | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +71,15 @@ class Conflict:
     """Another request had that id."""
 
 
-COMING, CONFLICT = Coming(), Conflict()
+CONFLICT = Conflict()
 # Tells of a request, at a wall-clock time, whether it is a duplicate.
-Find = Callable[[Asked, float], Known | Coming | Conflict | None]
+Find = Callable[[Asked, float], Known | Coming | Ahead | Conflict | None]
+IsSettled = Callable[[int], bool]
+
+
+def _in_order(_: int) -> bool:
+    """Nothing behind a request has ended before it."""
+    return False
 
 
 class Journal:
@@ -101,29 +118,32 @@ class Journal:
     def __len__(self) -> int:
         return len(self._rows) + len(self._coming)
 
-    def find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:
-        """Whether a request is a duplicate, of what, and how that ended; None for one that is to be executed."""
+    def find(self, asked: Asked, now: float, is_settled: IsSettled = _in_order) -> Known | Coming | Conflict | None:
+        """Whether a request is a duplicate, of what, and how that ended; None for one that is to be executed.
+
+        `is_settled` tells of lanes out of the order of the log whether the request at an offset has ended under this position.
+        """
         name = _name(asked.key, asked.request_id)
         coming = self._coming.get(name)
-        if coming is not None and self._answers(coming.offset, coming.status, _redrive(coming.redrive_id), asked):
-            return COMING if coming.fingerprint == asked.fingerprint else CONFLICT
+        if coming is not None and self._answers(coming.offset, coming.status, _redrive(coming.redrive_id), asked, is_settled):
+            return Coming(coming.offset) if coming.fingerprint == asked.fingerprint else CONFLICT
         row = self._rows.get(name)
         if row is None:
             return None
         _, fingerprint, offset, at, status, _, place, redrive = _ROW.unpack(row)
         stood_at = _BEFORE_ALL if row in self._lost else offset
-        if at + self._window_s <= now or not self._answers(stood_at, _STATUSES[status], redrive, asked):
+        if at + self._window_s <= now or not self._answers(stood_at, _STATUSES[status], redrive, asked, is_settled):
             return None
         if fingerprint != asked.fingerprint:
             return CONFLICT
         return Known(offset, _STATUSES[status], at, *self._places[place])
 
-    def expect(self, finished: Finished) -> bool:
+    def expect(self, finished: Finished, is_settled: IsSettled = _in_order) -> bool:
         """A request has ended so, which will be published; False where that is not to be told, as another end of its id counts.
 
         What ends without a call and behind its original is no execution: a duplicate that was cancelled must not hide the answer.
         """
-        if finished.calls == 0 and self.find(_asked(finished), finished.at) is not None:
+        if finished.calls == 0 and self.find(_asked(finished), finished.at, is_settled) is not None:
             return False
         self._coming[_name(finished.key, finished.request_id)] = finished
         return True
@@ -178,12 +198,13 @@ class Journal:
                 del rows[oldest[_NAME]]
                 self.dropped += _ROW.unpack(oldest)[3] + self._window_s > now
 
-    def _answers(self, offset: int, status: Status, redrive: bytes, asked: Asked) -> bool:
+    def _answers(self, offset: int, status: Status, redrive: bytes, asked: Asked, is_settled: IsSettled) -> bool:
         """Whether an end of this id answers this request: one of a request before it, or its own where nothing says that it was published.
 
-        A position may have been moved back: what stands before the original, or is it, is executed again then.
+        A position may have been moved back: what stands before the original, or is it, is executed again then. Where lanes are not in the
+        order of the log the original may stand behind: it will not be executed again if it has ended under this position.
         """
-        if offset > asked.offset or (offset == asked.offset and self._is_fenced):
+        if (offset > asked.offset and not is_settled(offset)) or (offset == asked.offset and self._is_fenced):
             return False
         return _counts(status, redrive, asked.redrive_id)
 

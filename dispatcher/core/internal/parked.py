@@ -40,7 +40,7 @@ class Entry:
 
     `offset` of the original, `key` its lane's. `place` is its offset in the parked topic, -1 where that is not known. `due` in seconds
     since 1970, 0 for at once; `why` it waits: backoff, retry_after, breaker, paused, halted, queued. `deadline` in the same seconds, if it
-    has one, and its `priority`.
+    has one; its `priority`, and its `agent`.
     """
 
     offset: int
@@ -51,6 +51,7 @@ class Entry:
     why: str
     deadline: float | None = None
     priority: int = PRIORITY_USUAL
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Parked:
     def entry(self, place: int = -1) -> Entry:
         """What an index keeps of it."""
         record, told = self.record, foresee(self.record)
-        return Entry(record.offset, record.key, place, record.size_bytes, self.due, self.why, told.deadline, told.priority)
+        return Entry(record.offset, record.key, place, record.size_bytes, self.due, self.why, told.deadline, told.priority, told.agent)
 
     def tries_at(self, instant: Instant) -> Tries:
         """What has happened so far, on the monotonic clock that `instant` reads."""

@@ -44,6 +44,7 @@ from dispatcher.core.lanes.steps import (
     Fetch,
     Held,
     Intend,
+    Recall,
     Settle,
     Start,
     Step,
@@ -94,6 +95,7 @@ class Lane:
         gate: Gate[Lane] | None = None,
         tried: MutableMapping[int, Tried] | None = None,
         ledger: Ledger | None = None,
+        queue: LaneQueue | None = None,
     ) -> None:
         self.owner = owner
         self.key = key
@@ -103,7 +105,7 @@ class Lane:
         self._recalling = Recalling(self._endings, find)
         self._why_held = why_held
         self.passage = Passage(self, gate, ledger, self._endings)
-        self._queue = LaneQueue()
+        self._queue = LaneQueue() if queue is None else queue
         self._overflow: list[Record] = []  # refused at once, out of turn
         tried = {} if tried is None else tried
         self._intake = Intake(self._endings, decoder, tried)
@@ -154,7 +156,20 @@ class Lane:
     @property
     def first_offset(self) -> int | None:
         """Where the request whose turn it is, or will be next, stands in the log; parked or not."""
-        return self._queue.first_offset if self._head is None else self._head.request.record.offset
+        return self._queue.first_offset if self._head is None or self._is_to_give_way else self._head.request.record.offset
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether older requests would have to go first now, had not a call of the one whose turn it is been made, or be about to."""
+        head = self._head
+        return head is not None and self._queue.passes(head.waiting.record.offset) and not self._is_to_give_way
+
+    @property
+    def _is_to_give_way(self) -> bool:
+        """Whether the request whose turn it is goes back into the line: an older one has to go first, and no call of it was made."""
+        head = self._head
+        is_new = head is not None and not (head.waiting.tries.calls or self._calling or self._noting.intent or self._settled is not None)
+        return head is not None and is_new and self._queue.passes(head.waiting.record.offset)
 
     @property
     def oldest_arrival(self) -> float | None:
@@ -203,9 +218,9 @@ class Lane:
 
     # --- records come ---------------------------------------------------------------------------------------------------------------
 
-    def add(self, record: Record, now: float) -> None:
-        """Queue a record that came at `now`, monotonic seconds."""
-        self._queue.add(Waiting(record, now))
+    def add(self, record: Record, now: float, agent: str = "") -> None:
+        """Queue a record that came at `now`, monotonic seconds; `agent` as in `Waiting`."""
+        self._queue.add(Waiting(record, now, agent=agent))
         self._behind_others.came(record.key)
 
     def refuse(self, record: Record) -> None:
@@ -230,6 +245,7 @@ class Lane:
         came = self._parking.fetched(found, missing, instant)
         for waiting in () if self._closed else came:
             if (early := self._early.get(waiting.record.offset)) is not None:
+                self._queue.gone(waiting.record.offset)
                 outcomes.append(self._intake.end(waiting, early, instant))
             else:
                 self._queue.came_back(waiting)
@@ -270,6 +286,8 @@ class Lane:
         if self._closed:
             head, self._head = self._head, None
             return CLOSED if head is None else self._withdrawn(head, instant) or CLOSED
+        if self._head is not None and self._is_to_give_way:
+            self._put_back(self._head)
         if self._head is None and (step := self._next_head(instant, may_call=may_call)) is not None:
             return step
         assert self._head is not None
@@ -282,6 +300,8 @@ class Lane:
         if why := self._why_held(head.request.record.key):
             return self._withdrawn(head, instant) or Held(why)
         if (step := self._recalling.ask(head.request, instant, may_call=may_call)) is not None:
+            if isinstance(step, Recall):
+                self._queue.began(head.waiting)
             return self._settle(step, instant) if isinstance(step, Outcome) else step
         if head.waiting.not_before > instant.mono:
             return Wait(head.waiting.not_before, head.waiting.why)
@@ -465,11 +485,11 @@ class Lane:
         first = waiting.started is None
         if waiting.started is None:
             waiting.started = instant.mono
+            self._queue.began(waiting)
         call = fenced(head.request, self.owner, self.key, tries.calls, instant.wall)
         behind_s = self._behind_others.waited_s(waiting.record.key, waiting.arrived, instant.mono)
-        return Start(
-            call, head.request, tries.calls, instant.mono - waiting.arrived, behind_s if first else 0.0, limited_s=self.passage.limited_s
-        )
+        waited_s = instant.mono - waiting.arrived
+        return Start(call, head.request, tries.calls, waited_s, behind_s if first else 0.0, limited_s=self.passage.limited_s)
 
     def _settle(self, outcome: Outcome, instant: Instant) -> Settle:
         outcome = outcome.billed(None if self._head is None else self._head.waiting.used)

@@ -20,7 +20,10 @@ from dispatcher.core.messages.usage import Usage
 
 @dataclass(slots=True)
 class Waiting:
-    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it."""
+    """A record in memory. `place` in the parked topic where it was there before; the rest is what has happened to it.
+
+    `agent` who asks, where that matters before its turn (`worker.fairness`).
+    """
 
     record: Record
     arrived: float
@@ -30,6 +33,7 @@ class Waiting:
     why: str = ""
     started: float | None = None  # first call, monotonic
     used: Usage | None = None  # what its answers were billed for so far
+    agent: str = ""
 
     def recall(self, known: MutableMapping[int, Tried], instant: Instant) -> bool:
         """Take in what an earlier owner has noted of its tries, if that is among what is `known`, for good.
@@ -119,6 +123,11 @@ class LaneQueue:
         """Whether that request has nothing before it that has to end first, nor the one whose turn it is, if there is one."""
         return not has_head and self.first_offset == offset
 
+    def passes(self, offset: int) -> bool:
+        """Whether the request of that offset, whose turn it is, stands before an older one that has to go first now."""
+        del offset
+        return False
+
     # --- turns ----------------------------------------------------------------------------------------------------------------------
 
     def turn(self, instant: Instant) -> Waiting | Entry | None:
@@ -138,6 +147,9 @@ class LaneQueue:
         """It had its turn, and nothing came of it."""
         self.front.insert(0, waiting)
 
+    def began(self, waiting: Waiting) -> None:
+        """Its first call begins, or what takes as long."""
+
     def next_parked(self, count: int, is_placed: Callable[[int], bool]) -> tuple[Entry, ...]:
         """What of the parked ones has its turn next, in order: so many at most, and only what can be read."""
         return tuple(takewhile(lambda one: is_placed(one.offset), self.parked[:count]))
@@ -151,6 +163,9 @@ class LaneQueue:
     def came_back(self, waiting: Waiting) -> None:
         """One that was awaited is in memory again; in the order in which they were sent for."""
         self.front.append(waiting)
+
+    def gone(self, offset: int) -> None:
+        """One that was awaited will not have its turn."""
 
     def behind_first(self, keep: int) -> list[Waiting]:
         """What can be moved aside but for the first `keep`: what stands in front."""

@@ -69,7 +69,10 @@ class Parking:
         """The payloads of what was sent for; what is missing is gone. Returns what has come, in order, and does not queue it."""
         queue = self._queue
         found, places = list(found), {entry.offset: entry.place for entry in queue.awaited}
-        answered = {one.record.offset for one in found} | {entry.offset for entry in missing}
+        answered = {one.record.offset for one in found}
+        for entry in missing:
+            answered.add(entry.offset)
+            queue.gone(entry.offset)
         queue.awaited = tuple(entry for entry in queue.awaited if entry.offset not in answered)
         return [read_back(one, places.get(one.record.offset, -1), instant) for one in found]
 

@@ -9,19 +9,21 @@ from dataclasses import replace
 from dispatcher.core.callees.gate import Gate
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.control import HALTED
-from dispatcher.core.internal.journal import Asked, Coming, Conflict, Journal, Known
+from dispatcher.core.internal.journal import Ahead, Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES, Entry, Parked, tombstone, until_at
 from dispatcher.core.internal.tried import NOTHING_NOTED, Note, Noted, Tried, forgotten
 from dispatcher.core.lanes.buffer import NOTHING, Amount, Flow, Tap
 from dispatcher.core.lanes.deadlines import Deadlines
+from dispatcher.core.lanes.fair_lane_queue import FairLaneQueue
 from dispatcher.core.lanes.lane import Lane, WhyHeld
 from dispatcher.core.lanes.ledger import Ledger
+from dispatcher.core.lanes.originals import Originals
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.lanes.steps import Fetch
 from dispatcher.core.lanes.withheld import Withheld
-from dispatcher.core.messages.foresight import deadline_of
+from dispatcher.core.messages.foresight import DEADLINE, DEADLINE_AND_AGENT, foresee
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.progress.commit_note import Range
@@ -49,9 +51,11 @@ class Partition:
             "_gate",
             "_held_bytes",
             "_held_records",
+            "_is_fair",
             "_is_fenced",
             "_noted",
             "_number",
+            "_originals",
             "_room",
             "_stuck",
             "_tap",
@@ -85,6 +89,7 @@ class Partition:
         self.limit = Amount(room.records, room.size_bytes)  # what it may hold now; the engine lowers it where memory is short
         self._decoder = decoder
         self._by_key = decoder.settings.worker.ordering == "key"
+        self._is_fair = decoder.settings.worker.fairness == "agent"
         self._why_held = why_held
         self._gate: Gate[Lane] = Gate({}) if gate is None else gate
         self._room = room
@@ -103,6 +108,7 @@ class Partition:
         self._unpublished: dict[int, tuple[int, float]] = {}
         self._unpublished_bytes = 0
         self._withheld = Withheld()
+        self._originals = Originals(self.progress, self._withheld, is_in_order=not self._is_fair)
         self._stuck = NOTHING  # what waits long and could not be moved aside, when that was tried last
         self._tap = Tap()
 
@@ -174,13 +180,20 @@ class Partition:
         return since is not None and now - since >= self._room.unpublished_s
 
     def may_start(self, lane: Lane) -> bool:
-        """Whether what this lane would settle next fits into a commit. The oldest request of all always may."""
-        if not self._withheld and not self.is_map_full:
+        """Whether what this lane would settle next fits into a commit. The oldest request of all always may.
+
+        And what was called before older ones of its lane, which wait for it to end; where it does not fit, its outcome is withheld.
+        """
+        if not self._is_tight() or lane.is_ahead:
             return True
         offset = lane.first_offset
         if offset is None or self._withheld.is_behind(lane.key, offset):
             return False
         return not (self.is_map_full and self.progress.is_open(offset) and self.progress.adds_range(offset))
+
+    def _is_tight(self) -> bool:
+        """Whether a commit can carry no more, or what has ended could not be told yet."""
+        return bool(self._withheld) or self.is_map_full
 
     def lane_of(self, key: bytes | None) -> Lane | None:
         """The lane of a key, if it has anything."""
@@ -199,8 +212,9 @@ class Partition:
                 if lane.queue_of(record.key) >= self._room.halted and self._why_held(record.key) == HALTED:
                     lane.refuse(record)
                 else:
-                    lane.add(record, now)
-                    self._note_deadline(record.offset, record.key, deadline_of(record))
+                    told = foresee(record, DEADLINE_AND_AGENT if self._is_fair else DEADLINE)
+                    lane.add(record, now, told.agent)
+                    self._note_deadline(record.offset, record.key, told.deadline)
                 lanes[lane] = None
                 self._held_records += 1
                 self._held_bytes += record.size_bytes
@@ -292,7 +306,7 @@ class Partition:
         what is younger in its lane with it, until older ones have ended; the oldest of all always fits. What was withheld before may
         come with it.
         """
-        if outcome.finished is not None and not self.journal.expect(outcome.finished):
+        if outcome.finished is not None and not self.journal.expect(outcome.finished, self._originals.has_ended):
             outcome = replace(outcome, finished=None)
         assert outcome.record is not None
         offset, lane = outcome.record.offset, outcome.record.key if self._by_key else None
@@ -440,13 +454,13 @@ class Partition:
         name = key if self._by_key else None
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = Lane(
-                self.owner, self._decoder, name, self._why_held, self._find, self._gate, self._tried, self.ledger
-            )
+            queue = FairLaneQueue(self._decoder.settings.agents, self._is_tight, self._tried) if self._is_fair else None
+            told = self._why_held, self._find, self._gate, self._tried, self.ledger, queue
+            lane = self.lanes[name] = Lane(self.owner, self._decoder, name, *told)
         return lane
 
-    def _find(self, asked: Asked, now: float) -> Known | Coming | Conflict | None:
-        return self.journal.find(asked, now)
+    def _find(self, asked: Asked, now: float) -> Known | Coming | Ahead | Conflict | None:
+        return self._originals.find(self.journal, asked, now)
 
     def _note_deadline(self, offset: int, key: bytes | None, at: float | None) -> None:
         if at is not None:
@@ -467,22 +481,8 @@ class Partition:
         number = self._number = self._number + 1
         # Written out, as everything that is done once per request: `dataclasses.replace` takes 5 us.
         position = self.progress.planned
-        outcome = Outcome(
-            of.owner,
-            of.record,
-            of.reply,
-            of.letter,
-            position,
-            span,
-            number,
-            extra,
-            of.parks,
-            of.place,
-            of.halt,
-            of.extra_bytes,
-            of.finished,
-            of.note,
-        )
+        rest = of.parks, of.place, of.halt, of.extra_bytes, of.finished, of.note
+        outcome = Outcome(of.owner, of.record, of.reply, of.letter, position, span, number, extra, *rest)
         size = outcome.size_bytes
         self._unpublished[number] = size, now
         self._unpublished_bytes += size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dispatcher.core.instant import Instant
-from dispatcher.core.internal.journal import Asked, Coming, Conflict, Find, Known
+from dispatcher.core.internal.journal import Ahead, Asked, Coming, Conflict, Find, Known
 from dispatcher.core.lanes.ending import Endings
 from dispatcher.core.lanes.lane_queue import Waiting
 from dispatcher.core.lanes.outcome import Outcome
@@ -49,6 +49,8 @@ class Recalling:
             case Coming():
                 self.awaits_reply = True
                 return BUSY
+            case Ahead(known, recorded):
+                return self._endings.again(request, known, recorded, instant)
             case Conflict():
                 return self._endings.conflict(request, instant)
             case Known() as known if may_call:

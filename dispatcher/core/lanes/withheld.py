@@ -5,7 +5,9 @@ from __future__ import annotations
 from bisect import insort
 from heapq import heappop, heappush
 
+from dispatcher.core.internal.journal import Ahead, Known
 from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.messages.recorded import recorded_in
 
 
 class Withheld:
@@ -20,6 +22,20 @@ class Withheld:
 
     def __len__(self) -> int:
         return len(self._heap)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._outcomes
+
+    def answer(self, offset: int, now: float) -> Ahead | None:
+        """What the reply to the request at `offset` will say, if that is here; `now` in seconds since 1970.
+
+        For an older duplicate of it, for whose end it may wait: that cannot wait for it.
+        """
+        reply = outcome.reply if (outcome := self._outcomes.get(offset)) is not None else None
+        if reply is None:
+            return None
+        known = Known(offset, reply.status, now, reply.envelope.reply_topic, reply.envelope.reply_partition)
+        return Ahead(known, recorded_in(reply.message()))
 
     @property
     def first(self) -> int:

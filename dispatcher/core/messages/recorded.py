@@ -11,7 +11,7 @@ import orjson
 
 from dispatcher.core.bounds import COUNT_MAX, OFFSET_MAX
 from dispatcher.core.messages.members import members
-from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.status import Reason, Status
 
 # What a reply says about one request or one execution, and not about the answer; who is answered again is billed for nothing.
@@ -57,6 +57,11 @@ def read_recorded(record: Record) -> Recorded | None:
         )
     except (JSONDecodeError, StopIteration, IndexError, KeyError, TypeError, ValueError, RecursionError):
         return None
+
+
+def recorded_in(reply: Message) -> Recorded | None:
+    """What a reply that is not published yet will say; None as above."""
+    return read_recorded(Record(reply.topic, reply.partition, -1, reply.key, reply.value, reply.headers))
 
 
 def _bounded(digits: str, most: int) -> int:

@@ -29,7 +29,7 @@ KEY_MAX_BYTES = 1024
 # As JMS has it: 0 to 9, 9 is the most urgent, and 4 is usual, so that there is room below it for what may wait.
 PRIORITY_MAX, PRIORITY_USUAL = 9, 4
 # Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
-UNBUILT = frozenset({"agent", "class", "expected_version"})
+UNBUILT = frozenset({"class", "expected_version"})
 UNBUILT_VALUES = {"stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
@@ -76,6 +76,10 @@ class RequestBody(BaseModel):
     body: Annotated[Any, Field(description="JSON body; absent for none")] = None
     body_base64: Annotated[str | None, Field(description="body of another type, in base64; set headers content-type beside it")] = None
     credential: Annotated[str | None, Field(max_length=64, description="alias of the credential; a key `apikey:A` means A")] = None
+    agent: Annotated[
+        str | None,
+        Field(min_length=1, max_length=200, description='who asks; with worker.fairness = "agent" the agents of a lane share it'),
+    ] = None
     priority: Annotated[
         int,
         Field(

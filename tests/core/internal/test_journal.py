@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.internal.finished import Finished
-from dispatcher.core.internal.journal import COMING, CONFLICT, Asked, Coming, Conflict, Journal, Known
+from dispatcher.core.internal.journal import CONFLICT, Ahead, Asked, Coming, Conflict, Journal, Known
 from dispatcher.core.messages.status import Status
 from tests.core.internal.test_finished import finished
 
@@ -34,7 +34,7 @@ def journal(*ends: Finished, entries_max: int = 1000, **how: Any) -> Journal:
     return made
 
 
-def found(of: Journal, request: Asked | None = None, later_s: float = 1) -> Known | Coming | Conflict | None:
+def found(of: Journal, request: Asked | None = None, later_s: float = 1) -> Known | Coming | Ahead | Conflict | None:
     """What is said of a request so long after the specimen has ended."""
     return of.find(request or asked(), AT + later_s)
 
@@ -84,7 +84,7 @@ def test_an_end_that_is_not_published_is_waited_for() -> None:
     """Its reply cannot be read before that; what is known then is what was published."""
     made = journal()
     assert made.expect(finished())
-    assert COMING == found(made)
+    assert Coming(40) == found(made)
     published = finished().answered(Status.DEAD, "dispatcher.replies", 0)
     made.confirm(published)
     assert Known(40, Status.DEAD, AT, "dispatcher.replies", 0) == found(made)

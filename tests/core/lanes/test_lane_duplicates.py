@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.core.internal.finished import Finished
-from dispatcher.core.internal.journal import COMING, CONFLICT, Asked, Coming, Conflict, Find, Known
+from dispatcher.core.internal.journal import CONFLICT, Asked, Coming, Conflict, Find, Known
 from dispatcher.core.lanes.ending import Skipped
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome
@@ -102,7 +102,7 @@ def test_it_waits_its_turn() -> None:
 
 def test_it_waits_for_its_originals_reply() -> None:
     """Which is not to be read before it is published; whoever hears of that asks the lane again."""
-    memory = Memory(COMING)
+    memory = Memory(Coming(1))
     made = lane(memory.find, named())
     assert isinstance(made.next(now()), Busy)
     assert made.awaits_reply

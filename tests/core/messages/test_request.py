@@ -170,7 +170,7 @@ REFUSED: list[tuple[Record, Reason]] = [
     *((sent, Reason.MALFORMED) for sent in MALFORMED.values()),
     *((raw(f'"body":{{"a":[{number}]}}'), Reason.MALFORMED) for number in NUMBERS),
     *((raw(f'"metadata":{number}'), Reason.MALFORMED) for number in NUMBERS),
-    (record(value(agent="a")), Reason.UNSUPPORTED_FIELD),
+    *((record(value(agent=given)), Reason.MALFORMED) for given in ("", "a" * 201, 7, ["a"])),
     (raw('"class":"generation"'), Reason.UNSUPPORTED_FIELD),
     *((record(value(priority=given)), Reason.MALFORMED) for given in (-1, 10, 4.5, "4", True)),
     *(
