@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -78,7 +80,9 @@ ANSWERS = (
     ("HTTP/1.0", (b"HTTP/1.0 200 OK\r\n\r\nabc",), "close", 200, b"abc"),
     ("redirect", (head(b"Location: /other", b"Content-Length: 0", status=b"302 Found"),), "keep", 302, b""),
     ("byte by byte", tuple(OK[n : n + 1] for n in range(len(OK))), "keep", 200, b"{}"),
-    ("says gzip", (head(b"Content-Encoding: gzip", b"Content-Length: 3") + b"\x1f\x8b\x00",), "keep", 200, b"\x1f\x8b\x00"),
+    ("says gzip, is none", (head(b"Content-Encoding: gzip", b"Content-Length: 3") + b"{} ",), "keep", 200, b"{} "),
+    ("says Brotli", (head(b"Content-Encoding: br", b"Content-Length: 3") + b"\x0b\x01\x80",), "keep", 200, b"\x0b\x01\x80"),
+    ("gzip of nothing", (head(b"Content-Encoding: gzip", b"Content-Length: 3") + b"\x1f\x8b\x00",), "keep", 200, b"\x1f\x8b\x00"),
     ("close said", (head(b"Connection: close", b"Content-Length: 2") + b"{}",), "close", 200, b"{}"),
 )
 
@@ -87,7 +91,7 @@ ANSWERS = (
 async def test_odd_answers_are_answers(
     engine: HttpEngine, callee: HostileCallee, send: tuple[bytes, ...], then: Any, status: int, body: bytes
 ) -> None:
-    """What is legal HTTP, or nearly, is an answer with its status and body as sent: not followed, not decoded."""
+    """What is legal HTTP, or nearly, is an answer with its status and body as sent: not followed, and not unpacked if it is not whole."""
     callee.play(Act(send, then))
     result = await engine.call(CALL)
     assert (status, body, False) == (result.status, result.body, result.truncated) if isinstance(result, Answered) else result
@@ -260,6 +264,45 @@ async def test_long_bodies_are_cut(
     result = await engine.call(CALL)
     assert (1000, truncated) == (len(result.body), result.truncated) if isinstance(result, Answered) else result
     await answered_next(engine)
+
+
+def deflated(body: bytes, window: int) -> bytes:
+    """Compress with the head that zlib has for that window."""
+    packer = zlib.compressobj(wbits=window)
+    return packer.compress(body) + packer.flush()
+
+
+PACKED = (
+    ("gzip", b"gzip", gzip.compress),
+    ("in capitals", b"GZip", gzip.compress),
+    ("two members", b"x-gzip", lambda body: gzip.compress(body[:7]) + gzip.compress(body[7:])),
+    ("deflate", b"deflate", lambda body: deflated(body, 15)),
+    ("deflate without a head", b"deflate", lambda body: deflated(body, -15)),
+)
+
+
+@pytest.mark.parametrize(("coding", "pack"), [row[1:] for row in PACKED], ids=[row[0] for row in PACKED])
+async def test_an_answer_that_was_compressed_unasked_is_read(
+    opened: Opener, callee: HostileCallee, coding: bytes, pack: Callable[[bytes], bytes]
+) -> None:
+    """It is unpacked, so that its errors are seen and an echoed secret is masked; its length and coding, true no more, are left out."""
+    engine = opened(callee.url)
+    packed = pack(b'{"echoed": "%s"}' % CANARY.encode())
+    callee.play(Act((head(b"Content-Encoding: " + coding, b"X-A: 1", b"Content-Length: %d" % len(packed)) + packed,)))
+    result = await engine.call(CALL)
+    assert isinstance(result, Answered)
+    assert (("x-a", "1"),) == result.headers
+    assert result.body.startswith(b'{"echoed": "')
+    assert CANARY.encode() not in result.body
+    await answered_next(engine)
+
+
+async def test_a_compressed_body_unpacks_to_what_is_kept(opened: Opener, callee: HostileCallee) -> None:
+    """A small answer that unpacks to a hundred megabytes takes no more memory than a large one."""
+    engine = opened(callee.url, response_max_bytes=200_000)
+    packed = gzip.compress(b"a" * 100_000_000)
+    callee.play(Act((head(b"Content-Encoding: gzip", b"Content-Length: %d" % len(packed)) + packed,)))
+    assert Answered(200, (), b"a" * 200_000, truncated=True) == await engine.call(CALL)
 
 
 async def test_an_endless_body_is_cut_at_once(opened: Opener, callee: HostileCallee) -> None:

@@ -52,7 +52,7 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=subprocess.STDOUT,
-            env=clean_environment() | {"PYTHONPATH": str(ROOT)},
+            env=clean_environment() | {"PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
             cwd=folder,
         )
 
@@ -60,8 +60,13 @@ class Process:
         self.popen.send_signal(number)
 
     def wait(self, within_s: float = READY_S) -> int:
-        """Wait for its end and give its exit code; negative for a signal."""
-        return self.popen.wait(within_s)
+        """Wait for its end and give its exit code; negative for a signal. One that does not end is made to say where it stands."""
+        try:
+            return self.popen.wait(within_s)
+        except subprocess.TimeoutExpired as late:
+            self.popen.send_signal(signal.SIGABRT)  # faulthandler writes what each thread was doing
+            self.popen.wait()
+            raise AssertionError(f"{self.name} has not ended within {within_s} s:\n{self.text()[-8000:]}") from late
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")

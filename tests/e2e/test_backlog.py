@@ -152,7 +152,9 @@ def test_memory_is_flat_with_two_million_records_in_the_log(
 ) -> None:
     """What a worker holds is decided by its bounds; not by what waits, nor by how much has passed. What is fetched is the log, once."""
     waits, passes, size = 2_000_000, 240_000, 250
-    with stage(settings, tmp_path, partitions=12, worker={"publishing": publishing, "ordering": ordering}) as set_up:
+    # What the journal remembers is bounded, too, in entries: so many that it is full in the first half.
+    worker = {"publishing": publishing, "ordering": ordering, "dedup_max_entries": 5000}
+    with stage(settings, tmp_path, partitions=12, worker=worker) as set_up:
         fill(set_up.settings, waits, size, keys=2000)
         counted = set_up.worker(counted=True).ready()
         peaks = [peak(counted, set_up.positions, passes * part // 4, 600) for part in (1, 2, 3, 4)]

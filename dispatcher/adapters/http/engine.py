@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from dispatcher.adapters.http.call_clock import CallClock
+from dispatcher.adapters.http.decoding import decoded
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.target import Target, make_target
-from dispatcher.core.messages.call import Call, CallResult
+from dispatcher.core.messages.call import Answered, Call, CallResult
 from dispatcher.settings import Settings
 
 
@@ -51,7 +52,8 @@ class HttpEngine:
         clock = CallClock(target, call.timeout_s, sent)
         try:
             async with clock:
-                return target.masked(call, await self._transport.exchange(target, call, path, headers, clock))
+                result = await self._transport.exchange(target, call, path, headers, clock)
+                return target.masked(call, decoded(result, target.response_max_bytes) if isinstance(result, Answered) else result)
         except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane
             if clock.has_run_out:
                 return clock.ran_out()
