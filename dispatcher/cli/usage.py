@@ -26,6 +26,7 @@ class By(StrEnum):
     """What sums are made for."""
 
     KEY = "key"
+    AGENT = "agent"
     MODEL = "model"
     DAY = "day"
 

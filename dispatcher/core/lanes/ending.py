@@ -87,6 +87,7 @@ class Endings:
             answer=answer,
             shown_headers=self.decoder.settings.upstreams[request.call.upstream].response_headers,
             metadata=request.metadata,
+            agent=request.agent,
         )
         if letter is None and answer is not None and answer.truncated:
             reply = reply.too_large()
@@ -143,7 +144,9 @@ class Endings:
 
     def _early(self, request: Request, status: Status, fault: Fault, calls: int, instant: Instant) -> Outcome:
         envelope, time = request.envelope, instant.rfc3339()
-        reply = Reply(request.record, envelope, status, calls, time, self.source, fault=fault, metadata=request.metadata)
+        reply = Reply(
+            request.record, envelope, status, calls, time, self.source, fault=fault, metadata=request.metadata, agent=request.agent
+        )
         return Outcome(self.owner, request.record, reply, finished=self._finished(request, reply, instant))
 
     def again(self, request: Request, known: Known, recorded: Recorded | None, instant: Instant) -> Outcome:
@@ -174,7 +177,7 @@ class Endings:
                 fault=None if given is None else Fault(given["kind"], given["message"], given.get("retry_at")),
                 recorded=recorded,
             )
-        return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata, is_duplicate=True))
+        return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata, agent=request.agent, is_duplicate=True))
 
     def spent(self, request: Request, spent: Spent, calls: int, instant: Instant) -> Outcome:
         """The end of a request whose key has spent its budget, after that many calls."""

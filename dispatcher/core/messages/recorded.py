@@ -15,7 +15,7 @@ from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.status import Reason, Status
 
 # What a reply says about one request or one execution, and not about the answer; who is answered again is billed for nothing.
-_OWN = frozenset({"status", "reason", "error", "attempts", "metadata", "duplicate", "usage"})
+_OWN = frozenset({"status", "reason", "error", "attempts", "metadata", "agent", "duplicate", "usage"})
 
 
 @dataclass(frozen=True, slots=True)

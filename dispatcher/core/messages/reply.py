@@ -59,6 +59,7 @@ class ReplyBody(BaseModel):
     usage: UsageBody | None = None
     attempts: Annotated[int, Field(ge=0, description="calls made for this execution, as far as is known")]
     metadata: Annotated[Any, Field(description="the request's, untouched")] = None
+    agent: Annotated[str | None, Field(description="who asked: the request's")] = None
     duplicate: Annotated[
         bool, Field(description="nothing was called for it: a request of this key and id had ended so before, within the dedup window")
     ] = False
@@ -89,6 +90,7 @@ class Reply:
     answer: Answered | None = None
     shown_headers: tuple[str, ...] = ()
     metadata: bytes | None = None  # JSON
+    agent: str = ""
     is_duplicate: bool = False
     usage: Usage | None = None  # of all its attempts
     recorded: Recorded | None = None  # what a duplicate is answered with, in place of `answer`
@@ -143,6 +145,8 @@ class Reply:
             value |= {name: orjson.Fragment(content) for name, content in self.recorded.rest.items()}
         if self.metadata is not None:
             value["metadata"] = orjson.Fragment(self.metadata)
+        if self.agent:
+            value["agent"] = self.agent
         if self.is_duplicate:
             value["duplicate"] = True
         return value

@@ -124,6 +124,7 @@ class Request:
     repeats: bool = True  # whether what may have been done may be done again
     priority: int = PRIORITY_USUAL
     model: str = ""  # that it asks for, as far as it says so
+    agent: str = ""  # who asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class Decoder:
         made_of = fingerprint(call) if can_repeat else b""
         metadata = written.get("metadata")
         claim = claim_of(body.upstream, credential, alike.model, body.body, len(payload or b""), self.settings.limits.values())
-        traits = halts, deadline, series, is_timed, made_of, repeats, body.priority, alike.model
+        traits = halts, deadline, series, is_timed, made_of, repeats, body.priority, alike.model, body.agent or ""
         return Request(record, envelope, call, claim, attempts_max, metadata, *traits)
 
     def _unkept(self, body: RequestBody) -> Refusal | None:

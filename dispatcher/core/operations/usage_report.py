@@ -1,4 +1,4 @@
-"""What replies say of tokens and money, added up by key, model or day."""
+"""What replies say of tokens and money, added up by key, agent, model or day."""
 
 from __future__ import annotations
 
@@ -65,15 +65,24 @@ class Row:
 Name = str | dict[str, str] | None
 
 
-def _key(reply: Record, _: Usage) -> Name:
+# A reply's value, which says what it was billed for.
+Content = Mapping[str, Any]
+
+
+def _key(reply: Record, *_: object) -> Name:
     return None if reply.key is None else shown(reply.key)
 
 
-def _model(_: Record, usage: Usage) -> Name:
+def _agent(_: Record, content: Content, __: Usage) -> Name:
+    agent = content.get("agent")
+    return agent if isinstance(agent, str) else None
+
+
+def _model(_: Record, __: Content, usage: Usage) -> Name:
     return usage.model or None
 
 
-def _day(reply: Record, _: Usage) -> Name:
+def _day(reply: Record, *_: object) -> Name:
     """The day (UTC) on which it was answered, by the broker's or the worker's clock."""
     try:
         return datetime.fromtimestamp((reply.timestamp_ms or 0) / 1000, UTC).date().isoformat() if reply.timestamp_ms else None
@@ -81,7 +90,7 @@ def _day(reply: Record, _: Usage) -> Name:
         return None
 
 
-BY: Mapping[str, Callable[[Record, Usage], Name]] = {"key": _key, "model": _model, "day": _day}
+BY: Mapping[str, Callable[[Record, Content, Usage], Name]] = {"key": _key, "agent": _agent, "model": _model, "day": _day}
 
 
 class UsageReport:
@@ -95,10 +104,11 @@ class UsageReport:
 
     def add(self, reply: Record) -> None:
         """One record of a reply topic; what is no reply of ours says nothing."""
-        usage = usage_in(reply)
-        if usage is None:
+        content = _billed(reply)
+        usage = None if content is None else read_usage(content.get("usage"))
+        if content is None or usage is None:
             return
-        name = self._name(reply, usage)
+        name = self._name(reply, content, usage)
         _, row = self._rows.setdefault(orjson.dumps(name), (name, Row()))
         row.add(usage)
         self.total.add(usage)
@@ -111,8 +121,8 @@ class UsageReport:
         return sorted(rows, key=lambda named: (-named[1].cost, -named[1].tokens.input - named[1].tokens.output, str(named[0])))
 
 
-def usage_in(reply: Record) -> Usage | None:
-    """What the execution that a reply ends was billed for; None where it says nothing of that, and for a duplicate."""
+def _billed(reply: Record) -> Content | None:
+    """The value of a reply that may say what its execution was billed for; None where it does not, and of a duplicate."""
     value = reply.value or b""
     if _MARK not in value or header(reply, "ce_type") != REPLY_TYPE:
         return None
@@ -122,4 +132,4 @@ def usage_in(reply: Record) -> Usage | None:
         return None
     if not isinstance(content, dict) or content.get("duplicate") is True:
         return None
-    return read_usage(content.get("usage"))
+    return content

@@ -320,7 +320,7 @@ def test_an_original_may_stand_behind_its_duplicate(ended: set[int], expected: i
 def test_a_duplicate_does_not_wait_for_an_original_that_waits_for_it() -> None:
     """Its end is known, and no commit can tell of it before the older one has ended: that says at once what its reply will say.
 
-    Another one of that id that asks for something else is a conflict.
+    Each reply names who asked for it. Another one of that id that asks for something else is a conflict.
     """
     held = partition(Room(records=50, size_bytes=1 << 20, unpublished_s=10, map_bytes=20))
     named = {"headers": (("ce_id", b"x"),)}
@@ -337,8 +337,9 @@ def test_a_duplicate_does_not_wait_for_an_original_that_waits_for_it() -> None:
         *(original.reply.record.offset, original.reply.is_duplicate),
     )
     said = [orjson.loads(outcome.reply.message().value or b"") for outcome in (duplicate, original) if outcome.reply is not None]
-    assert {"status": "ok", "attempts": 1, "http": {"status": 200, "headers": {"content-type": "application/json"}, "body": {}}} == said[1]
-    assert said[1] | {"duplicate": True} == said[0]
+    http = {"status": 200, "headers": {"content-type": "application/json"}, "body": {}}
+    assert {"status": "ok", "attempts": 1, "agent": "b", "http": http} == said[1]
+    assert said[1] | {"agent": "a", "duplicate": True} == said[0]
     (conflict,) = settle(held, lane)
     assert conflict.letter is not None
     assert Reason.ID_CONFLICT is conflict.letter.reason

@@ -50,14 +50,14 @@ def test_one_that_makes_no_sense_ends_as_it_would_have() -> None:
     assert Reason.MALFORMED is outcome.letter.reason
 
 
-def test_its_metadata_comes_back() -> None:
+def test_its_metadata_and_its_agent_come_back() -> None:
     """As with every reply."""
     lane = keyed()
-    lane.add(record(value(metadata={"m": 1}), 5), MONO)
+    lane.add(record(value(metadata={"m": 1}, agent="planner"), 5), MONO)
     outcome = lane.end(5, SKIPPED, now())
     assert isinstance(outcome, Outcome)
     assert outcome.reply is not None
-    assert b'{"m":1}' == outcome.reply.metadata
+    assert (b'{"m":1}', "planner") == (outcome.reply.metadata, outcome.reply.agent)
 
 
 def test_in_a_call_an_answer_stays_an_answer() -> None:

@@ -1,4 +1,4 @@
-"""Sums of what replies say: by key, model and day, duplicates left out, unknown prices told apart."""
+"""Sums of what replies say: by key, agent, model and day, duplicates left out, unknown prices told apart."""
 
 from __future__ import annotations
 
@@ -64,6 +64,12 @@ def test_sums_by_day_stand_in_their_order() -> None:
 def test_sums_by_model() -> None:
     """What no answer named stands under no name."""
     assert {"m": 1, None: 1} == {name: row["replies"] for name, row in rows("model", reply(), reply(model=""))}
+
+
+def test_sums_by_agent() -> None:
+    """As the replies say who asked; who did not say it stands under no name, and what no worker writes is no name."""
+    replies = (reply(agent="planner"), reply(agent="planner"), reply(agent="critic"), reply(), reply(agent=7))
+    assert {"planner": 2, "critic": 1, None: 2} == {name: row["replies"] for name, row in rows("agent", *replies)}
 
 
 def test_an_unknown_price_is_counted_and_never_nothing() -> None:
