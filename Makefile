@@ -100,8 +100,8 @@ e2e: install-dev ## of `make test`, what runs on a real broker: minutes
 .PHONY: soak
 soak: install-dev ## what `make test` leaves out, and all tests with workers in the other group protocols: hours
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m soak $(PYTEST_ARGS)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol cooperative $(PYTEST_ARGS)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "group and not soak" --protocol eager $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m group --protocol cooperative $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m group --protocol eager $(PYTEST_ARGS)
 
 .PHONY: faults
 faults: install-dev ## workers killed and frozen, a broker that goes away, broken connections, on a broker of their own: all variants

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dispatcher.core.callees.breaker import State
 from tests.chaos.drive import Group, Scenery
 from tests.chaos.load import CALL_TIMEOUT_S, PATIENCE
 from tests.chaos.ownership import Assignment, Moved, assigned, given, lost
@@ -18,13 +19,16 @@ from tests.chaos.scene import Call, Cause, Finding, Scene, overlaps, repeats
 from tests.chaos.standstill import STILL_MAX_S, Standstill, Waiting, longest
 from tests.chaos.takeover import Served, Takeover, takeovers
 from tests.e2e.history import Life, at_of, commits, history, lives_of, whole
-from tests.e2e.stage import header
+from tests.e2e.stage import Worker, header
 from tests.guarantees.judges import judged
 
 # Which figure a judge's finding counts for; those of all others are `other`. What the judge of overlaps sees is counted by its cause.
 FIGURES = {"NothingLost": "lost", "OneOutcome": "duplicated", "Order": "out of order", "OneAtATime": "overlaps", "NothingStuck": "stuck"}
 # A timer may be early by its resolution, and what is rounded by as much.
 CLOCK_SHARE = 0.01
+# What a worker logs of its circuit breaker; and how far apart the lines of one moment may be.
+TURNS = tuple(f"breaker_{state.text}" for state in State)
+TURN_LATE_S = 0.5
 PLACES = (
     re.compile(r"\((\d+), (\d+)\)"),
     re.compile(r"partition (\d+).*?offset (\d+)"),
@@ -101,12 +105,7 @@ class _Evidence:
             for event in worker.events("call_ended")
             if event["outcome"] in {"retry", "dead"}
         }
-        self.spared: set[Failed] = {
-            (name, event["partition"], event["offset"], event["attempt"])
-            for name, worker in group.crew.workers.items()
-            for event in worker.events("call_ended")
-            if event.get("why") == "breaker"
-        }
+        self.spared = {spared for name, worker in group.crew.workers.items() for spared in _spared(name, worker)}
         self.wall = time.time() - time.monotonic()
         self.calls = self._calls(group)
 
@@ -165,6 +164,17 @@ class _Evidence:
             failed = self.failed.get(named, False), named in self.spared
             calls.append(Call(seen["id"], partition, offset, epoch, seen["attempt"], lane, worker, start, *ended, *failed))
         return calls
+
+
+def _spared(name: str, worker: Worker) -> Iterator[Failed]:
+    """Tell of failures that cost no attempt, being of an outage: the circuit breaker turned while they were in flight, or by them."""
+    turns = [at_of(event) for turn in TURNS for event in worker.events(turn)]
+    for event in worker.events("call_ended"):
+        if event.get("why") == "breaker":
+            ended = at_of(event)
+            began = ended - event["duration_ms"] / 1000
+            if any(began - TURN_LATE_S <= at <= ended + TURN_LATE_S for at in turns):
+                yield name, event["partition"], event["offset"], event["attempt"]
 
 
 def _is_hasty(event: Mapping[str, Any]) -> bool:

@@ -108,7 +108,7 @@ class Paper:
         for number, status in enumerate(statuses):
             self.call(at + number, of, epoch, took=0.5, status=status, attempt=number + 1)
             outcome = "dead" if number == 3 else "retry"
-            fields = {"partition": of[0], "offset": of[1], "attempt": number + 1, "outcome": outcome}
+            fields = {"partition": of[0], "offset": of[1], "attempt": number + 1, "outcome": outcome, "duration_ms": 500}
             self.say(worker, at + number + 0.5, "call_ended", **fields)
 
     def reply(self, at: float, of: Place, status: str = "ok", http: int = 200, **changed: Any) -> None:

@@ -20,6 +20,8 @@ TAKEOVER_P99_S = 20.0
 FINDINGS_SHOWN_MAX = 30
 # A loud stop is allowed to a worker that cannot go on, and runs of half an hour saw two; one that always stops does not survive anything.
 ENDED_MAX, ENDED_EACH_MIN = 1, 3
+# Who is to be killed may have ended by then, and the last faults may find the load over; a run that kills few shows little.
+KILLED_SHARE_MIN = 0.9
 # Percent of all processors, on the average of a run: above it whatever waits for one waits long.
 CPU_BUSY = 90
 
@@ -42,6 +44,8 @@ class Report:
         found += [f"stuck keys: {keys}"] if keys else []
         ended, most = self.faults["workers ended by themselves"], ENDED_MAX + self._scenery.plan.minutes / ENDED_EACH_MIN
         found += [f"workers ended by themselves: {ended}, more than {most:.0f}"] if ended > most else []
+        killed, planned = self.faults["worker kills"], self._scenery.plan.counted()["worker kills"]
+        found += [f"worker kills: {killed}, of {planned} planned"] if killed < KILLED_SHARE_MIN * planned else []
         p99 = percentile(_completed(self.judgements), 0.99)
         found += [f"kill -> next completion p99: {p99:.1f} s, more than {TAKEOVER_P99_S:g} s"] if (p99 or 0) > TAKEOVER_P99_S else []
         return found

@@ -147,7 +147,22 @@ def _dead_after_one(paper: Paper) -> None:
 
 
 def _dead_though_one_was_spared(paper: Paper) -> None:
+    _spared(paper)
+    paper.say("two", 14.5, "breaker_open")
+
+
+def _spared(paper: Paper) -> None:
     next(line for line in paper.workers["two"].told if line["event"] == "call_ended")["why"] = "breaker"
+
+
+def _a_fifth_call(paper: Paper) -> None:
+    """What was dead after four failures is called a fifth time, since its first failure cost no attempt."""
+    _spared(paper)
+    fourth = [line for line in paper.workers["two"].told if line["event"] == "call_ended"][3]
+    fourth["outcome"] = "retry"
+    paper.call(17.6, DEAD, 21, took=0.3, status=500, attempt=5)
+    fields = {"partition": DEAD[0], "offset": DEAD[1], "attempt": 5, "outcome": "dead", "duration_ms": 300}
+    paper.say("two", 17.9, "call_ended", **fields)
 
 
 def _answered(of: tuple[int, int], status: str, http: int, **changed: Any) -> Plant:
@@ -203,6 +218,7 @@ def _with_body_of_another(paper: Paper) -> None:
         pytest.param(_answered(A, "ok", 200, value={"attempts": 0}), {"replies"}, id="answered_without_a_call"),
         pytest.param(_dead_after_one, {"replies"}, id="dead_after_one"),
         pytest.param(_dead_though_one_was_spared, {"replies"}, id="dead_though_one_was_spared"),
+        pytest.param(_a_fifth_call, {"repeats"}, id="spared_by_no_breaker"),
         pytest.param(_letter_of_another, {"replies"}, id="letter_of_another"),
         pytest.param(_letter_without_reply, {"replies"}, id="letter_without_reply"),
     ],
@@ -215,7 +231,12 @@ def test_what_is_planted_is_found(monkeypatch: pytest.MonkeyPatch, plant: Plant,
     assert expected == {finding.what for finding in made.findings}, made.findings
 
 
-@pytest.mark.parametrize("happened", [_lost_in_trouble, lambda paper: _cut_off(paper, 4001)])
+def _a_fifth_call_in_an_outage(paper: Paper) -> None:
+    _a_fifth_call(paper)
+    paper.say("two", 14.5, "breaker_open")
+
+
+@pytest.mark.parametrize("happened", [_lost_in_trouble, lambda paper: _cut_off(paper, 4001), _a_fifth_call_in_an_outage])
 def test_what_has_its_reason_is_no_finding(monkeypatch: pytest.MonkeyPatch, happened: Plant) -> None:
     """A loss that the log tells of while brokers were away, a call whose time was over."""
     paper = _run()

@@ -19,7 +19,9 @@ def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float =
     scenery = Scenery(draw(7, 3), {}, troubles=[Trouble("kill broker", 1.0, 2.0)])
     strict = Judgement("strict", requests=10, replies=10, findings=list(findings), stuck_keys=list(stuck))
     strict.takeovers = [Takeover("worker1", 0, 100.0, 5.0, 6.0)] * 200 + [Takeover("worker2", 0, 200.0, takeover_s, 48.0)] * worst
-    return Report(scenery, [strict, Judgement("key", requests=5, replies=5)])
+    report = Report(scenery, [strict, Judgement("key", requests=5, replies=5)])
+    report.faults["worker kills"] = scenery.plan.counted()["worker kills"]
+    return report
 
 
 def test_a_run_without_findings_passes() -> None:
@@ -62,6 +64,14 @@ def test_workers_that_keep_ending_by_themselves_fail_the_run() -> None:
         report = _report()
         report.faults["workers ended by themselves"] = count
         assert expected == report.failures
+
+
+def test_a_run_that_killed_few_workers_fails() -> None:
+    """It shows less than it says."""
+    report = _report()
+    planned = report.faults["worker kills"]
+    report.faults["worker kills"] = planned // 2
+    assert [f"worker kills: {planned // 2}, of {planned} planned"] == report.failures
 
 
 def test_the_longest_standstill_is_shown() -> None:
