@@ -88,7 +88,8 @@ class Line(Generic[_W]):
         stop = self.stop(tokens, now) or Stop(self.keeps(now), None)
         if stop.why != LIMIT or any(limit.is_closed for limit in self.limits):
             return stop
-        before = number - next(iter(self._waiting.values()))[0]
+        # Of those who came before some have left: who is parked stands here no more.
+        before = min(number - next(iter(self._waiting.values()))[0], len(self._waiting) - 1)
         return Stop(LIMIT, max(stop.until or now, now + before * self._turn_s))
 
     def keeps(self, now: float) -> str:

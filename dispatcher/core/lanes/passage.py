@@ -23,6 +23,8 @@ from dispatcher.core.messages.usage import Usage
 _W = TypeVar("_W")
 # One that is parked while nobody knows when its call may begin comes back after so long; where it is known, then.
 GATED_PARKED_S = 5.0
+# When a limit lets somebody through is guessed from how turns came of late; they may come faster, and nobody stays away for longer.
+GUESSED_PARKED_S = 30.0
 # A call that its deadline cuts off ends by a timer, which may be a little early.
 TIMER_S = 0.05
 
@@ -112,7 +114,8 @@ class Passage(Generic[_W]):
     def put_off(self, waiting: Waiting, now: float) -> None:
         """Its head is parked. Where that stands in line it comes back when its turn may be near, and stands in line anew."""
         if (stop := self._gate.why(self._who, now)) is not None:
-            waiting.not_before, waiting.why = stop.until or now + GATED_PARKED_S, stop.why
+            until = stop.until or now + GATED_PARKED_S
+            waiting.not_before, waiting.why = min(until, now + GUESSED_PARKED_S) if stop.why == LIMIT else until, stop.why
 
     def _hand_back(self, finding: Finding | None, now: float, said: Statement = SILENT) -> bool:
         taken, self._pass, self._limited_since = self._pass, None, None

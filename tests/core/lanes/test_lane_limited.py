@@ -7,13 +7,16 @@ from typing import Any
 import pytest
 
 from dispatcher.core.callees.gate import Gate
+from dispatcher.core.internal.parked import read_parked
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.passage import GUESSED_PARKED_S
 from dispatcher.core.lanes.steps import Gated, Ready, Start, Tell
 from dispatcher.core.messages.call import Ambiguous, CallResult, NotSent
 from dispatcher.core.messages.claim import Claim
 from dispatcher.core.messages.usage import Tokens, Usage
-from tests.core.keyed import Hold, settle, start
-from tests.specimens import MONO, OWNER, answer, decoder, noted, now, record, settings, value
+from tests.core.aside import Aside
+from tests.core.keyed import Hold, park, settle, start
+from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, noted, now, record, settings, value
 
 CLAIM = Claim("openai", None)
 USED = Usage(Tokens(5, 15))
@@ -53,6 +56,45 @@ def test_a_lane_waits_for_its_turn_and_how_long_is_told() -> None:
     step = noted(second, now(4))
     assert isinstance(step, Start)
     assert 3 == step.limited_s
+
+
+def a_minute_each(gate: Gate[Lane], made: list[Lane], turns: int) -> float:
+    """All stand in line behind the first, and that many calls of a minute end; when the last of them did."""
+    assert isinstance(noted(made[0], now()), Start)
+    for lane in made[1:]:
+        gated(lane)
+        gate.stand(lane, CLAIM)
+    for n in range(turns):
+        made[n].answered(answer(), now(60 * (n + 1)), 60)
+        assert made[n + 1] is gate.next("openai", MONO + 60 * (n + 1))
+        assert isinstance(noted(made[n + 1], now(60 * (n + 1))), Start)
+    return 60 * turns
+
+
+def test_those_who_left_the_line_are_not_waited_for() -> None:
+    """Nine stood before the last: once eight of them are parked, its turn comes after one more."""
+    gate, made = lanes(12, concurrency=1)
+    at = a_minute_each(gate, made, 1)
+    early, late = made[2].why(now(at))[1], made[-1].why(now(at))[1]
+    assert early is not None
+    assert late is not None
+    for lane in made[3:-1]:
+        gate.leave(lane)
+    assert pytest.approx(early + (late - early) / 9) == made[-1].why(now(at))[1]
+
+
+def test_who_is_parked_comes_back_before_a_guess_is_over() -> None:
+    """Turns came a minute apart of late; they may come faster, and somebody must be there to take them."""
+    gate, made = lanes(20, concurrency=1)
+    at = a_minute_each(gate, made, 6)
+    until = made[-1].why(now(at))[1]
+    assert until is not None
+    assert until > MONO + at + 60
+    aside = Aside()
+    assert [19, 119] == park(made[-1], aside, later_s=at)[0]
+    written = read_parked(aside.log[0], TOPIC_ID, REQUESTS)
+    assert written is not None
+    assert ("limit", WALL + at + GUESSED_PARKED_S) == (written.why, written.due)
 
 
 def test_a_call_under_no_limit_waited_for_none() -> None:
