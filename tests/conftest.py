@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from dispatcher.adapters.local_broker import GivenBroker, LocalBroker, ladder
+from tests import interrupts
 from tests.brokers import tied
 from tests.topics import GROUPS, GroupProtocol, SettingsFactory
 
@@ -23,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Hand the protocol to those who make settings, and have Java compile quickly rather than well: our brokers live for minutes."""
     GroupProtocol.name = config.getoption("--protocol")
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # the start of a broker: 5 s of a core, not 8
+    interrupts.heed()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

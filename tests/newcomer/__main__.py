@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests import interrupts
 from tests.newcomer.readme import Shown, Step, Typed, Written, missing, steps
 from tests.newcomer.terminal import Done, Terminal
 
@@ -45,6 +46,7 @@ class Failed(Exception):
 def main() -> int:
     """Do it all; 0 when everything worked."""
     began = time.monotonic()
+    interrupts.heed()
     try:
         _require_ports()
         with tempfile.TemporaryDirectory(prefix="newcomer-") as place:

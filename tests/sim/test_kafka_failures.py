@@ -169,6 +169,7 @@ FAILURES = (
         (Fault(1.5, "slow", 0, 8), Fault(2.0, "join", 0, 1)),
         fixed=fixed(**TWICE),
         meets=("commit_failed",),
+        seeds=8,
     ),
     Failure(
         "B27 SIGTERM in a rebalance",

@@ -15,6 +15,7 @@ def test_reasons_are_part_of_the_contract() -> None:
     contract = {
         *("malformed", "unsupported_schema", "unknown_upstream", "forbidden", "unsupported_field", "wrong_partition"),
         *("attempts_exhausted", "deadline_exceeded", "outcome_unknown", "quota_exhausted", "too_large", "id_conflict", "halted_key"),
+        "budget_exhausted",
         "reply_topic_forbidden",
         "reply_too_large",
     }
