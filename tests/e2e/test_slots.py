@@ -96,14 +96,19 @@ def test_of_two_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path
 
 
 def test_of_two_idle_workers_of_one_slot_one_ends(settings: SettingsFactory, tmp_path: Path) -> None:
-    """Nothing is published, so that no producer meets the other's: the one that was there before looks, and goes."""
+    """Nothing is published, so that no producer meets the other's: the one that was there before looks, and goes.
+
+    Where the second came before the first had looked, they are there before each other: one of them goes, once no predecessor can be left.
+    """
     with stage(settings, tmp_path, partitions=2, worker={"protocol": "consumer"}) as set_up:
-        first, second = set_up.worker(slot="same").ready(), set_up.worker(slot="same").ready()
-        assert "another worker has the slot 'same'" in _words(first)
+        both = [set_up.worker(slot="same").ready() for _ in range(2)]
+        (gone,) = eventually(lambda: [one for one in both if one.popen.poll() is not None], 120, "one of the two has ended")
+        (left,) = (one for one in both if one is not gone)
+        assert "another worker has the slot 'same'" in _words(gone)
         replies, names = set_up.replies(), set_up.submit(["doc:1"])
         replies.await_count(1)
         assert_all_is_well(set_up, names, replies.records)
-        assert second.popen.poll() is None
+        assert left.popen.poll() is None
 
 
 def _health_until_one_ends(first: Worker, second: Worker) -> set[int]:

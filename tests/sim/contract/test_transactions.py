@@ -85,7 +85,8 @@ def test_a_step_that_runs_out_of_time_goes_on(make_world: WorldMaker, *, is_comm
     this, other = (writer.commit, writer.abort) if is_commit else (writer.abort, writer.commit)
     # A broker may answer before a busy machine has looked at its clock.
     transactions = next(n for n in range(1, 50) if this_runs_out(writer.begin().write(0), this))
-    assert ["_CONFLICT retriable"] * 2 == [other(), step(writer.begin)]
+    # Both words refuse without harm: the second one, where the step has ended before anybody asked again.
+    assert {"_CONFLICT retriable", "_STATE"} >= {other(), step(writer.begin)}
     assert "_STATE" == writer.try_write(0)
     assert (None, "_STATE") == (this(), this())
     written = [2 * n for n in range(transactions)]
