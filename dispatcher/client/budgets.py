@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
-from dispatcher.core.internal.account import Account, name_in, read_account
+from dispatcher.core.internal.account import Account, fold
 from dispatcher.core.internal.budget import Budgets
 from dispatcher.core.operations.balance import Balances
 from dispatcher.core.operations.positions import START, Span
@@ -35,12 +35,5 @@ def _accounts(settings: Settings, partitions: Sequence[int] | None, timeout_s: f
     topic_id = requests.topic_id_text
     with LogReader(settings, topics.state, timeout_s) as reader:
         for record in reader.read(Span(START), partitions=partitions, until_end=True):
-            name = name_in(record, topic_id)
-            if name is None:
-                continue
-            account = read_account(record, topic_id)
-            if account is None:
-                found.pop(name, None)
-            else:
-                found[name] = account
+            fold(found, record, topic_id)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from dispatcher.core.internal.account import Account, name_in, read_account
+from dispatcher.core.internal.account import Account, fold
 from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
@@ -26,12 +26,7 @@ class _Fold:
         self.ignored = 0
 
     def take(self, record: Record) -> None:
-        if (name := name_in(record, self._topic_id_text)) is not None:
-            account = read_account(record, self._topic_id_text)
-            if account is None:
-                self.accounts.pop(name, None)
-            else:
-                self.accounts[name] = account
+        if fold(self.accounts, record, self._topic_id_text):
             return
         offset = place_of(record, self._topic_id_text)
         known = read_tried(record, self._topic_id_text)
@@ -58,15 +53,15 @@ class StateLog:
         asked = tuple(owners)
         ends = yield from self._reader.ends(self._topic, asked)
         log_ends = yield from self._reader.ends(self._requests_topic, asked)
-        fold, tell = partial(_Fold, self._topic_id_text), partial(self._tell, restored, log_ends)
-        yield from read_up_to(self._reader, self._topic, ends, owners, fold, tell)
+        kept, tell = partial(_Fold, self._topic_id_text), partial(self._tell, restored, log_ends)
+        yield from read_up_to(self._reader, self._topic, ends, owners, kept, tell)
 
-    def _tell(self, restored: Callable[[Owner, Noted], None], log_ends: Mapping[int, int], owner: Owner, fold: _Fold) -> None:
-        if fold.ignored:
+    def _tell(self, restored: Callable[[Owner, Noted], None], log_ends: Mapping[int, int], owner: Owner, kept: _Fold) -> None:
+        if kept.ignored:
             hint = "of a request topic that was made anew, or another program's: nothing comes of them"
-            self._log.warning("state_ignored", partition=owner.partition, records=fold.ignored, hint=hint)
+            self._log.warning("state_ignored", partition=owner.partition, records=kept.ignored, hint=hint)
         log_end = log_ends[owner.partition]
-        if lost := sum(offset >= log_end for offset in fold.tried):
+        if lost := sum(offset >= log_end for offset in kept.tried):
             hint = "the broker has lost the end of the log (unclean election, power loss), and others get those offsets: the notes are void"
             self._log.warning("state_beyond_end", partition=owner.partition, records=lost, log_end=log_end, hint=hint)
-        restored(owner, Noted([fold.tried[n] for n in sorted(fold.tried)], log_end, tuple(fold.accounts.values())))
+        restored(owner, Noted([kept.tried[n] for n in sorted(kept.tried)], log_end, tuple(kept.accounts.values())))

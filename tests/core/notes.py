@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.core.internal.account import Account, name_in, read_account
+from dispatcher.core.internal.account import Account, fold
 from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.messages.record import Record
@@ -23,9 +23,7 @@ class Notes:
         for message in outcome.messages():
             if message.topic == STATE:
                 written = Record(STATE, message.partition, 0, message.key, message.value, message.headers)
-                if (name := name_in(written, TOPIC_ID)) is not None:
-                    account = read_account(written, TOPIC_ID)
-                    self.accounts = {n: a for n, a in self.accounts.items() if n != name} | ({} if account is None else {name: account})
+                if fold(self.accounts, written, TOPIC_ID):
                     continue
                 offset, tried = place_of(written, TOPIC_ID), read_tried(written, TOPIC_ID)
                 assert offset is not None

@@ -53,7 +53,7 @@ def closed(topic: str, topic_id_text: str, partition: int, name: str) -> Message
     return Message(topic, partition, _key(topic_id_text, partition, name), None, ())
 
 
-def name_in(record: Record, topic_id_text: str) -> str | None:
+def _name_in(record: Record, topic_id_text: str) -> str | None:
     """Whose account a record of the state topic is; None where it is none of this topic id."""
     match = _KEY.fullmatch(record.key.decode("latin-1")) if record.key is not None else None
     if match is None or (match[1], int(match[2])) != (topic_id_text, record.partition):
@@ -63,7 +63,7 @@ def name_in(record: Record, topic_id_text: str) -> str | None:
 
 def read_account(record: Record, topic_id_text: str) -> Account | None:
     """The account in a record; None for a tombstone, and for what is foreign or corrupt."""
-    name = name_in(record, topic_id_text)
+    name = _name_in(record, topic_id_text)
     if name is None or record.value is None:
         return None
     try:
@@ -76,6 +76,19 @@ def read_account(record: Record, topic_id_text: str) -> Account | None:
     if settled is None or reserved is None or settled < 0 or reserved < 0:
         return None
     return Account(name, facts["period"], settled, reserved)
+
+
+def fold(accounts: dict[str, Account], record: Record, topic_id_text: str) -> bool:
+    """Take in one record of the state topic more: the last one of a name counts. Returns whether it is of an account of this topic id."""
+    name = _name_in(record, topic_id_text)
+    if name is None:
+        return False
+    account = read_account(record, topic_id_text)
+    if account is None:
+        accounts.pop(name, None)
+    else:
+        accounts[name] = account
+    return True
 
 
 def _key(topic_id_text: str, partition: int, name: str) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.callees.charge import cost_of_call
-from dispatcher.core.internal.account import Account, account_name, name_in, read_account
+from dispatcher.core.internal.account import Account, account_name, fold, read_account
 from dispatcher.core.internal.budget import DAY_S
 from dispatcher.core.lanes.ledger import Ledger, Spent
 from dispatcher.core.messages.call import Ambiguous, NotSent
@@ -53,12 +53,7 @@ class Topic:
         """Write these, and read them back."""
         for message in messages:
             written = Record(message.topic, message.partition, 0, message.key, message.value, ())
-            name, account = name_in(written, TOPIC_ID), read_account(written, TOPIC_ID)
-            assert name is not None
-            if account is None:
-                self.accounts.pop(name, None)
-            else:
-                self.accounts[name] = account
+            assert fold(self.accounts, written, TOPIC_ID)
 
 
 def test_calls_stop_where_the_next_one_might_overshoot() -> None:
