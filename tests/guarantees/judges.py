@@ -109,7 +109,7 @@ class OneOutcome:
     """One terminal reply (and one letter) per request.
 
     `repeats_allowed`: at least once, where each crash, loss of the partition, or answer that the cluster owes may cost one copy more of
-    what its worker called; of what was answered without a call, since then it is not known whose it was.
+    what its worker called; of what was ended without a call, since then it is not known whose it was.
 
     >>> def doubled(worker, **how):
     ...     judge = OneOutcome(**how)
@@ -125,21 +125,29 @@ class OneOutcome:
     []
     >>> weaker.see(Lost("a", 1, 2)), weaker.see(ReplyVisible(0, 1)), weaker.findings()
     (None, None, ['(0, 1) has 3 replies'])
+
+    What one worker called and another one ended out of turn may be repeated by the trouble of the other one:
+
+    >>> heir = OneOutcome(repeats_allowed=True)
+    >>> for event in (CallStarted(1, 0, 1, 1, "a"), ReplyVisible(0, 1, skipped=True), Withheld("b"), ReplyVisible(0, 1, skipped=True)):
+    ...     heir.see(event)
+    >>> heir.findings()
+    []
     """
 
     def __init__(self, *, repeats_allowed: bool = False) -> None:
         self._repeats_allowed = repeats_allowed
         self._disturbed: Counter[tuple[str, int]] = Counter()  # what allows repeats, by worker and partition; -1: all of its partitions
         self._callers: dict[Position, set[str]] = defaultdict(set)
-        self._uncalled: set[Position] = set()  # answered without a call, by whoever it was
+        self._uncalled: set[Position] = set()  # ended without a call, or out of turn after one: by whoever it was
         self._copies: Counter[tuple[str, Position]] = Counter()
         self._found: dict[tuple[str, Position], str] = {}
 
     def see(self, event: Event) -> None:
         """Take in replies and letters."""
         match event:
-            case ReplyVisible(partition, offset, called=called):
-                if not called:
+            case ReplyVisible(partition, offset, called=called, skipped=skipped):
+                if skipped or not called:
                     self._uncalled.add((partition, offset))
                 self._count("replies", (partition, offset))
             case LetterVisible(partition, offset):
