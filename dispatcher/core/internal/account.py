@@ -79,15 +79,18 @@ def read_account(record: Record, topic_id_text: str) -> Account | None:
 
 
 def fold(accounts: dict[str, Account], record: Record, topic_id_text: str) -> bool:
-    """Take in one record of the state topic more: the last one of a name counts. Returns whether it is of an account of this topic id."""
+    """Take in one record of the state topic more: the last one of a name counts. Returns whether it is of an account of this topic id.
+
+    A corrupt one, which is not ours, takes nothing back of what is known to be spent.
+    """
     name = _name_in(record, topic_id_text)
     if name is None:
         return False
     account = read_account(record, topic_id_text)
-    if account is None:
-        accounts.pop(name, None)
-    else:
+    if account is not None:
         accounts[name] = account
+    elif record.value is None:
+        accounts.pop(name, None)
     return True
 
 

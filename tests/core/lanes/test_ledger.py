@@ -212,8 +212,13 @@ def test_accounts_that_are_over_go() -> None:
     "raw", [b"", b"1", b"{}", b'{"v":1,"period":"1","settled":"0","reserved":"0"}', b'{"v":1,"period":1,"settled":"-1","reserved":"0"}']
 )
 def test_what_we_did_not_write_is_no_account(raw: bytes) -> None:
-    """Foreign and corrupt records of that key say nothing."""
+    """Foreign and corrupt records of that key say nothing, and take nothing back of what is known; a tombstone does."""
     good = Account("0" * 24, 1).message("s", TOPIC_ID, 0)
+    known = {"0" * 24: Account("0" * 24, 1)}
+    assert fold(known, Record("s", 0, 0, good.key, raw, ()), TOPIC_ID)
+    assert {"0" * 24} == set(known)
+    assert fold(known, Record("s", 0, 0, good.key, None, ()), TOPIC_ID)
+    assert not known
     assert read_account(Record("s", 0, 0, good.key, raw, ()), TOPIC_ID) is None
     assert read_account(Record("s", 1, 0, good.key, good.value, ()), TOPIC_ID) is None
     assert read_account(Record("s", 0, 0, good.key, good.value, ()), "another") is None
