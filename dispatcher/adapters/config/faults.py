@@ -36,7 +36,7 @@ def config_error(failure: ValidationError, sources: Mapping[Path, str]) -> Confi
     path = tuple(map(str, finding["loc"]))
     kind_of = finding["type"]
     context: Mapping[str, Any] = finding.get("ctx", {})
-    if kind_of == "value_error":  # a sentence of settings.py
+    if kind_of == "value_error":  # a sentence of the settings
         name = dotted(path)
         return ConfigError(f"{name}: {context['error']}" if name else str(context["error"]))
     if path[-1] == "[key]":
