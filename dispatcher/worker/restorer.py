@@ -101,7 +101,8 @@ class Restorer:
         self._recalls: dict[Owner, list[Recall]] = {}
         self._jobs: list[_Job] = [_Job("control", self._begin)]
         self._news_at = 0.0
-        self._told = 0  # the next offset of the control topic that the engine has not been told
+        # Of the control topic: the next offset that the engine has not been told, and the next one that news can be of.
+        self._told = self._heard = 0
         self._stopped = False
         self.tick = clock.now().mono
         self.is_ready = False
@@ -248,11 +249,13 @@ class Restorer:
         end = (yield from self._reader.ends(self._control, [0]))[0]
         yield from self._read_control(end)
         self._reader.follow(self._control, end)
-        self.is_ready = True
+        self._heard, self.is_ready = end, True
 
     def _read_control(self, end: int) -> Steps:
         """Read on up to `end`, and tell what is there."""
         records: list[Record] = []
+        if end < self._told:
+            self._begin_anew()
         if self._told < end:
             with closing(self._reader.read(self._control, {0: (self._told, end)})) as items:
                 for item in items:
@@ -279,4 +282,13 @@ class Restorer:
             self._log.warning("restorer_failed", what="control", reason=away.message, hint=away.hint)
         else:
             if records:
-                self._tell(records, records[-1].next_offset)
+                if records[0].offset < self._heard:
+                    self._begin_anew()
+                self._heard = records[-1].next_offset
+                self._tell(records, self._heard)
+
+    def _begin_anew(self) -> None:
+        """The topic was made anew, or has lost its end: its offsets begin again, and nothing of it has been told."""
+        hint = "who had paused or halted lanes may have to do it again, or to let them go on: see `dispatcher lanes list`"
+        self._log.warning("control_anew", told=self._told, hint=hint)
+        self._told = self._heard = 0

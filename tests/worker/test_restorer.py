@@ -247,6 +247,34 @@ def test_what_is_wanted_of_a_lane_is_known_before_it_is_restored() -> None:
     assert [("commanded", [b"c"])] == made.turn()
 
 
+def test_a_control_topic_that_was_made_anew_is_heard() -> None:
+    """Its offsets begin again below those that were told: each command in it is told all the same, and once."""
+    made = Set()
+    made.topics.write(*map(command, (b"a", b"b", b"c")))
+    made.turn()
+    made.topics.logs[CONTROL, 0].clear()
+    made.topics.followed = 0  # as the real one goes on, where its next record is gone
+    made.topics.write(command(b"d"))
+    assert [("commanded", [b"d"])] == made.turn()
+    made.topics.write(command(b"e"))
+    assert [("commanded", [b"e"])] == made.turn()
+    assert 1 == made.log.events["control_anew"]
+
+
+def test_what_is_wanted_in_a_control_topic_that_was_made_anew_is_known_before_a_lane_is_restored() -> None:
+    """News of it may be late: it is read whole, and the news tell nothing twice."""
+    made = Set()
+    made.topics.write(*map(command, (b"a", b"b", b"c")))
+    made.turn()
+    made.topics.logs[CONTROL, 0].clear()
+    made.topics.write(command(b"d"))  # news are late: they would go on behind the third record
+    assert [("commanded", [b"d"]), ("restored", Owner(0, 1), [])] == made.turn(Restore(Owner(0, 1)))
+    made.topics.followed = 0
+    assert [] == made.turn()
+    made.topics.write(command(b"e"))
+    assert [("commanded", [b"e"])] == made.turn()
+
+
 def test_kafka_away_is_waited_out() -> None:
     """What was asked is asked again, with pauses that grow to a bound, until it is answered whole; nothing is told twice."""
     made = Set()
