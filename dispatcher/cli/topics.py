@@ -40,7 +40,10 @@ def _init(
     ctx: typer.Context,
     fill_gaps: Annotated[
         Edge | None,
-        typer.Option("--fill-gaps", help="Start partitions without a position at their earliest or latest record, while others have one."),
+        typer.Option(
+            "--fill-gaps",
+            help="Start partitions without a position at their earliest or latest record, where others have one or requests were answered.",
+        ),
     ] = None,
 ) -> None:
     """Create missing topics and the group's start positions. Existing topics are compared, not changed; safe to repeat.

@@ -91,6 +91,23 @@ def trim(settings: Settings, partition: int, before: int) -> None:
     admin.delete_records([part])[part].result(timeout=15)
 
 
+def forget(settings: Settings) -> None:
+    """Delete the workers' group with its positions, as Kafka does with one that has had no member for long."""
+    admin, group = connected(settings), settings.worker.group
+
+    def forgotten() -> bool:
+        try:
+            admin.delete_consumer_groups([group])[group].result(timeout=15)
+        except KafkaException as failure:
+            # A member that has just left may still count.
+            if failure.args[0].code() != KafkaError.NON_EMPTY_GROUP:
+                raise
+            return False
+        return True
+
+    eventually(forgotten, 30, "the group is deleted")
+
+
 def move(settings: Settings, positions: Mapping[int, int], metadata: str = "") -> None:
     """Move the group's positions, as another tool does while no worker runs."""
     parts = [TopicPartition(settings.topics.requests, n, position, metadata) for n, position in positions.items()]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
+from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.local_broker.process import free_port
-from dispatcher.errors import BrokerError, ConfigError
+from dispatcher.errors import BrokerError, ConfigError, RefusedError
 from dispatcher.settings import Settings
 from dispatcher.worker import surroundings
 from dispatcher.worker.surroundings import survey
 from tests.e2e import operator
-from tests.e2e.stage import Worker, stage
+from tests.e2e.stage import Worker, assert_all_is_well, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -63,6 +65,27 @@ def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
     with stage(settings, tmp_path, init=False) as set_up:
         create_missing(connect(set_up.settings, 30), set_up.settings)
         assert "dispatcher topics init" in _refused(set_up.worker())
+
+
+def test_a_group_that_has_lost_its_positions_calls_nothing_again_by_itself(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Kafka forgets a group that has had no worker for a week: the worker ends, and what it says to run asks where to go on."""
+    with stage(settings, tmp_path, partitions=2) as set_up:
+        replies, names = set_up.replies(), set_up.submit([f"doc:{n}" for n in range(6)])
+        first = set_up.worker().ready()
+        replies.await_count(len(names))
+        first.signal(signal.SIGTERM)
+        assert 0 == first.wait()
+        operator.forget(set_up.settings)
+        assert "dispatcher topics init" in _refused(set_up.worker())
+        with pytest.raises(RefusedError, match="was answered: its positions are lost") as caught:
+            init_topics(set_up.settings)
+        assert "--fill-gaps latest" in caught.value.hint
+        assert set_up.positions()[1] == init_topics(set_up.settings, fill_gaps="latest").started
+        names += set_up.submit(["doc:1"], prefix="later")
+        set_up.worker().ready()
+        replies.await_count(len(names))
+        assert_all_is_well(set_up, names, replies.records)
+        assert len(names) == set_up.witness()["calls"]
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

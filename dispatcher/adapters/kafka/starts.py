@@ -2,10 +2,13 @@
 
 `auto.offset.reset=error` everywhere: a partition without a commit while its siblings have one is a *gap* (a grown topic, an expired or
 lost commit). To read it from the start could pay for the whole log again; to read it from the end could lose requests. A person decides.
+So he does where the group has none at all and requests were answered: Kafka forgets a group that had no worker for a week, and it is no
+first start then.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,12 +16,17 @@ from confluent_kafka import ConsumerGroupState
 
 from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of
 from dispatcher.adapters.kafka.group import commit, headways
+from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
 from dispatcher.adapters.kafka.topic_plan import plans
-from dispatcher.errors import RefusedError
+from dispatcher.core.messages.glance import answered_place
+from dispatcher.core.operations.positions import Anchor, Position, Span
+from dispatcher.errors import BrokerDenied, RefusedError
 from dispatcher.settings import Settings
 
 _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+# So many offsets of each partition are looked at for a reply: each transaction has one more behind its replies.
+_LAST = Position(Anchor.END, 50)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +44,8 @@ class InitReport:
 def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | None = None) -> InitReport:
     """Create what is missing and commit start positions where the group has none at all. Safe to repeat.
 
-    Errors: RefusedError for a gap without `fill_gaps`, and for missing positions of a group that is running (its members own their
-    positions; Kafka refuses anybody else's commit); BrokerError.
+    Errors: RefusedError for a gap without `fill_gaps`, or where requests of that topic were answered; and for missing positions of a
+    group that is running (its members own their positions; Kafka refuses anybody else's commit); BrokerError.
     """
     cluster = connect(settings, timeout_s)
     created = create_missing(cluster, settings)
@@ -50,7 +58,8 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | Non
         return InitReport(created, existing, found, settings.worker.group, {}, active)
     gap = len(missing) < total
     _refuse(settings, missing, gap=gap, active=active, fill_gaps=fill_gaps)
-    started = log_edges(cluster, topics.requests, missing, fill_gaps if gap and fill_gaps else "earliest")
+    is_first = not gap and (topics.requests in created or _is_first(cluster, settings, timeout_s, fill_gaps))
+    started = log_edges(cluster, topics.requests, missing, "earliest" if is_first or fill_gaps is None else fill_gaps)
     # Without metadata, as a person does.
     if not commit(cluster, settings, {partition: (position, "") for partition, position in started.items()}):
         _refuse(settings, sorted(started), gap=False, active=True, fill_gaps=None)  # a worker joined since we looked
@@ -110,6 +119,26 @@ def _refuse(settings: Settings, missing: list[int], *, gap: bool, active: bool, 
             f"partitions {_listed(missing)} of {topic} have no position while others of group {group} have one",
             "decide: --fill-gaps earliest runs everything that is in them (again), --fill-gaps latest only what comes from now on",
         )
+
+
+def _is_first(cluster: Cluster, settings: Settings, timeout_s: float, fill_gaps: Edge | None) -> bool:
+    """Whether nothing of the request topic was answered yet, as far as the last replies tell. Refuses to decide where something was."""
+    group, topics = settings.worker.group, settings.topics
+    topic_id = facts_of(cluster, [topics.requests])[topics.requests].topic_id_text
+    # Who may not read replies is not told.
+    with suppress(BrokerDenied), LogReader(settings, topics.replies, timeout_s) as replies:
+        for reply in replies.read(Span(_LAST), until_end=True):
+            if (place := answered_place(reply, topics.requests, topic_id)) is None:
+                continue
+            if fill_gaps is None:
+                raise RefusedError(
+                    f"group {group} has no position in {topics.requests}, and offset {place[1]} of partition {place[0]} was answered: "
+                    "its positions are lost, or it is another group",
+                    "decide: --fill-gaps latest runs what comes from now on (from there `dispatcher lanes seek` moves back), "
+                    "--fill-gaps earliest runs the whole log again",
+                )
+            return False
+    return True
 
 
 def log_edges(cluster: Cluster, topic: str, partitions: list[int], edge: Edge) -> dict[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from dispatcher.core.messages import dead_letter
+from dispatcher.core.messages.envelope import position_id
 from dispatcher.core.messages.record import Record
 
 # The id of a request without `ce_id`: its position, and in the full form the beginning of its topic's id.
@@ -74,6 +75,14 @@ def dead_id(letter: Record) -> str:
     """Name the request in a dead letter: its `ce_id`, else the position where it stood."""
     place = (error_header(letter, name) or "" for name in ("topic", "partition", "offset"))
     return header(letter, "ce_id") or "/".join(place)
+
+
+def answered_place(reply: Record, topic: str, topic_id: str) -> tuple[int, int] | None:
+    """Tell which request of `topic` a reply answers: partition and offset. None for one of another topic that had this name, too."""
+    place = request_place(reply)
+    if place is None or place[0] != topic or position_id(Record(*place, None, None), topic_id) not in reply_names(reply):
+        return None
+    return place[1:]
 
 
 def same_request(wanted: str, found: str) -> bool:

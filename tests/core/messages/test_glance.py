@@ -4,6 +4,7 @@ import pytest
 
 from dispatcher.core.messages.glance import (
     answered_id,
+    answered_place,
     dead_id,
     dead_place,
     error_header,
@@ -96,3 +97,13 @@ def test_where_a_request_stood() -> None:
         for n in range(3):
             assert place(record(*parts[:n], *parts[n + 1 :])) is None
             assert place(record((parts[n][0], "²".encode() if n else b""), *parts)) is None
+
+
+def test_a_reply_tells_which_request_of_a_topic_it_answers() -> None:
+    """Not one of an earlier topic of that name, nor of another one, nor what only says so."""
+    place = [(f"dispatcher-request-{name}", text) for name, text in (("topic", b"t"), ("partition", b"3"), ("offset", b"7"))]
+    reply = record(("ce_id", b"t/3/7@AbCdEfGh/reply"), ("ce_causationid", b"x"), *place)
+    assert (3, 7) == answered_place(reply, "t", "AbCdEfGhIjKlMnOpQrStUv")
+    assert answered_place(reply, "t", "XbCdEfGhIjKlMnOpQrStUv") is None
+    assert answered_place(reply, "other", "AbCdEfGhIjKlMnOpQrStUv") is None
+    assert answered_place(record(*place), "t", "AbCdEfGhIjKlMnOpQrStUv") is None
