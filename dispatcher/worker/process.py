@@ -180,6 +180,7 @@ class Worker:
         self._signalled_at = 0.0
         self._grace_s = worker.drain_s + worker.commit_budget_s + LEAVE_S
         self._fault: DispatcherError | None = None
+        self._topics: TopicWatch | None = None
         self._loop.set_exception_handler(self._broken)
         checks = {"/livez": self._stuck, "/readyz": self._unready, "/startupz": self._unstarted}
         self.health = HealthServer(worker.http_host, worker.http_port, metrics.page, checks, self._standing)
@@ -231,9 +232,12 @@ class Worker:
     async def watch(self, settings: Settings) -> None:
         """End the worker once its request topic is not the one that it began with, or another worker has its name."""
         name = self._requests.name
-        cluster = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger())
-        topic = TopicWatch(self._requests, lambda: admin.facts_of(cluster, [name]).get(name))
-        watches = [self._watch("topic watch", topic, partial(self._look_due, settings.worker.topic_check_s))]
+        cluster, topics = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger()), settings.topics
+        others = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control}
+        self._topics = TopicWatch(
+            self._requests, lambda: admin.facts_of(cluster, [name]).get(name), lambda: admin.missing_of(cluster, others), logger()
+        )
+        watches = [self._watch("topic watch", self._topics, partial(self._look_due, settings.worker.topic_check_s))]
         # Where the group does not know its members by name; and calls each of them something of its own.
         if member_name(settings, self._protocol) is None and "client.id" not in settings.kafka.properties:
             slot = settings.worker.slot
@@ -383,13 +387,15 @@ class Worker:
         return ", ".join(f"{name} has not turned for {now - tick:.0f} s" for name, tick in ticks.items() if now - tick > LIVE_S)
 
     def _unready(self) -> str:
-        """`/readyz`: member of the group, every partition resolved, producer open, not draining, and nothing broken that ends it."""
+        """`/readyz`: member of the group, every partition resolved, producer open, topics there, not draining, nor broken for good."""
         if self._signals:
             return "draining"
         if self._fault is not None or self.poller.is_ending:
             return "ending"
         if not (self.poller.is_ready and self.publisher.is_open):
             return "joining"
+        if self._topics is not None and (missing := self._topics.missing):
+            return f"missing: {', '.join(missing)}"
         unconfirmed = self.poller.unconfirmed
         return "" if unconfirmed is None or self._membership.holds(unconfirmed) else "joining"
 

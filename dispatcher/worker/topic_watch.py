@@ -1,12 +1,14 @@
-"""Looks at the request topic now and then: one that was deleted, made anew or grown under a worker is told to nobody by itself.
+"""Looks at the topics now and then: one that was deleted, made anew or grown under a worker is told to nobody by itself.
 
-The group protocols take the partitions away in silence, or go on with the old count, and the worker would idle, or run two lanes of one
-key.
+The group protocols take the partitions of the request topic away in silence, or go on with the old count, and the worker would idle, or run
+two lanes of one key. Our other topics are waited for, since what was called is in memory: once they are there again it is published, and
+nothing is called a second time. Until then the worker is not ready.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.errors import BrokerError
@@ -15,28 +17,54 @@ from dispatcher.errors import BrokerError
 SAME_LOOKS = 2
 
 
-class TopicWatch:
-    """Compares the topic with what the worker began with. Who calls `look` reads `fault` afterwards: what is wrong, None where nothing is.
+class Log(Protocol):
+    """A structured logger."""
 
-    `facts` gives the topic's, None where there is no such topic; it may block, and raises BrokerError where Kafka does not answer.
+    def info(self, event: str, **fields: object) -> None: ...
+    def error(self, event: str, **fields: object) -> None: ...
+
+
+class TopicWatch:
+    """Compares the topics with what the worker began with. Owned by whoever calls `look`, in one thread at a time.
+
+    `fault`: what is wrong with the request topic, None where nothing is; `missing`: which of our other topics are not there, by name.
+    `facts` gives the request topic's, None where there is no such topic, and `lacks` which others are missing; both may block, and raise
+    BrokerError where Kafka does not answer.
     """
 
-    def __init__(self, begun: TopicFacts, facts: Callable[[], TopicFacts | None]) -> None:
+    def __init__(self, begun: TopicFacts, facts: Callable[[], TopicFacts | None], lacks: Callable[[], frozenset[str]], log: Log) -> None:
         self.fault: BrokerError | None = None
+        self.missing: tuple[str, ...] = ()
         self._begun = begun
         self._facts = facts
+        self._lacks = lacks
+        self._log = log
         self._last: BrokerError | None = None
         self._same = 0
+        self._lacked: frozenset[str] = frozenset()
 
     def look(self) -> None:
         """Look once. Something is wrong once enough looks in a row agree."""
         try:
-            wrong = self._wrong(self._facts())
+            wrong, lacked = self._wrong(self._facts()), self._lacks()
         except BrokerError:
             return
         self._same = self._same + 1 if str(wrong) == str(self._last) else 1
         self._last = wrong
         self.fault = wrong if self._same >= SAME_LOOKS else None
+        self._miss(tuple(sorted(lacked & self._lacked)))
+        self._lacked = lacked
+
+    def _miss(self, missing: tuple[str, ...]) -> None:
+        """Take in which topics two looks in a row have not found; it is said whenever that is something else."""
+        if missing == self.missing:
+            return
+        self.missing = missing
+        if missing:
+            hint = "`dispatcher topics init` makes them anew: what is called until then waits, and is not called again"
+            self._log.error("topics_missing", topics=missing, hint=hint)
+        else:
+            self._log.info("topics_are_back")
 
     def _wrong(self, found: TopicFacts | None) -> BrokerError | None:
         name = self._begun.name

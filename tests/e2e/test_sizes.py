@@ -197,10 +197,10 @@ def test_what_the_producer_refuses_is_not_committed_without_it(settings: Setting
 def test_without_a_dead_letter_topic_all_stands_and_then_goes_on(settings: SettingsFactory, tmp_path: Path, publishing: str) -> None:
     """The dlq is deleted under a running worker: nothing is committed past the record that needs it, and the worker says so.
 
-    Nor is anything of another partition published, since all goes out in order and in one piece: what is called meanwhile waits. Once the
-    topic is there again everything is answered once and in order.
+    Nor is anything of another partition published, since all goes out in order and in one piece: what is called meanwhile waits. `/readyz`
+    says so. Once the topic is there again everything is answered once and in order.
     """
-    with stage(settings, tmp_path, partitions=2, worker={"publishing": publishing}) as set_up:
+    with stage(settings, tmp_path, partitions=2, worker={"publishing": publishing, "topic_check_s": 1}) as set_up:
         topics, sender = set_up.settings.topics, Sender(set_up.settings)
         sender.send(0, b"{", numbered(0))
         worker, replies = set_up.worker(), set_up.replies()
@@ -217,6 +217,8 @@ def test_without_a_dead_letter_topic_all_stands_and_then_goes_on(settings: Setti
         assert set_up.positions()[0] == {0: 2, 1: 0}
         assert {record.partition for record in replies.read()} == {0}
         assert worker.get("/livez").status_code == 200
+        eventually(lambda: worker.get("/readyz").status_code == 503, what="it is not ready")
+        assert topics.dead_letters in worker.get("/readyz").text
         operator.create(cluster, topics.dead_letters, topics.partitions)
         found = by_offset(replies.await_count(5))
         assert_committed(set_up)
@@ -230,6 +232,7 @@ def test_without_a_dead_letter_topic_all_stands_and_then_goes_on(settings: Setti
         assert [int(header(record, "dispatcher-request-offset")) for record in replies.records if record.partition == 0] == [0, 1, 2, 3]
         assert set(letters_by_offset(set_up.replies(topics.dead_letters).await_count(1))) == {(0, 2)}
         assert set_up.witness()["calls"] == 3
+        worker.ready()
 
 
 @pytest.mark.parametrize("publishing", MODES)

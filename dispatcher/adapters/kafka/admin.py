@@ -188,6 +188,13 @@ def facts_of(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
     return {name: _facts(cluster, name, topic) for name, topic in described.items()}
 
 
+def missing_of(cluster: Cluster, names: Iterable[str]) -> frozenset[str]:
+    """Tell which topics do not exist. BrokerError when Kafka does not answer."""
+    wanted = list(names)
+    described = cluster.insisted(lambda attempt_s: _described(cluster.client, wanted, attempt_s), f"describing {', '.join(wanted)}")
+    return frozenset(wanted) - described.keys()
+
+
 def _described(client: AdminClient, names: list[str], attempt_s: float) -> dict[str, TopicDescription]:
     """Ask once. Raises KafkaException."""
     asked = client.describe_topics(TopicCollection(names), include_authorized_operations=True, request_timeout=attempt_s)
