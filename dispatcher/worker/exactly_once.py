@@ -26,6 +26,8 @@ from dispatcher.worker.ready import Ready, messages_of, placed
 # A producer that is fenced well before its transaction could time out was replaced by another one of the same name. Some may be late
 # echoes of our own renewal; so many in so short a time are another worker, which is fenced by us in turn.
 EARLY_FENCES_MAX, EARLY_FENCES_S = 5, 60.0
+# Which of two workers goes is for their group to say (`Namesakes`, `Seat`), and by then it has: else the other one would go as well.
+EARLY_FENCES_FOR_S = 45.0
 # Brokers close connections that nobody uses (10 minutes by default, what stands before them often earlier), and librdkafka needs 5 s to
 # notice it while it sends offsets. A new producer takes some milliseconds.
 IDLE_MAX_S = 180.0
@@ -188,7 +190,11 @@ class ExactlyOnce:
         self._early_fences = [then for then in self._early_fences if now - then < EARLY_FENCES_S]
         if failed.fenced and now - self._began < self._settings.worker.transaction_timeout_s / 2:
             self._early_fences.append(now)
-        if len(self._early_fences) >= EARLY_FENCES_MAX:
+        if len(self._early_fences) < EARLY_FENCES_MAX:
+            return
+        if now - self._early_fences[0] < EARLY_FENCES_FOR_S:
+            self._steps.back_off()
+        else:
             hint = "give every worker its own worker.slot, or leave it out"
             raise BrokerError(f"another worker has the slot {self._settings.worker.slot!r}", hint)
 

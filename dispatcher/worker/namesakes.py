@@ -1,7 +1,8 @@
 """Looks now and then whether another worker lives under our name, where the group takes it for just another member.
 
 Two workers of one slot fence each other's producers in turn; as long as there is little to publish neither would know why. Who joined last
-stays, as in a group that knows its members by name.
+stays, as in a group that knows its members by name. Both may take each other for that one, where the older was thrown out of the group and
+joins again: the one with the lower id goes at once, and the other one only if that has not.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dispatcher.worker.clock import Clock
 
 # Between two looks: each is a small request.
 FIRST_LOOKS_S, LOOK_S = 1.0, 10.0
-# A predecessor that died is a member until its session has run out, and for a moment more.
-MOMENT_S = 30.0
+# By then another one that takes us for the newcomer, and has the lower id, has looked and gone.
+SECOND_LOOK_S = 15.0
+# A predecessor that died is a member until its session has run out, and for a moment more: one that lives has seen us and gone by then.
+MOMENT_S = 60.0
 
 
 class Namesakes:
@@ -33,11 +36,14 @@ class Namesakes:
         self._predecessor_s = session_s + MOMENT_S
         self._ours: set[str] = set()
         self._before: dict[str, float] | None = None  # who was there before us, and since when we know; monotonic seconds
+        self._newcomers: set[str] = set()  # as the last look saw them
 
     @property
     def again_in_s(self) -> float:
         """When to look again; soon until it is known who was there before us, since whoever comes after that is another worker."""
-        return FIRST_LOOKS_S if self._before is None else LOOK_S
+        if self._before is None:
+            return FIRST_LOOKS_S
+        return SECOND_LOOK_S if self._newcomers else LOOK_S
 
     def look(self) -> None:
         """Look once."""
@@ -50,6 +56,7 @@ class Namesakes:
             self._before = dict.fromkeys(others, now)
         # Two that have started at once are there before each other: the same one of them goes, whoever looks.
         at_once = {other for other in others & self._before.keys() if now - self._before[other] > self._predecessor_s and other > own}
-        if at_once or others - self._before.keys():
+        known, self._newcomers = self._newcomers, others - self._before.keys()
+        if at_once or any(other > own or other in known for other in self._newcomers):
             hint = "give every worker its own worker.slot, or leave it out"
             self.fault = BrokerError(f"another worker has the slot {self._slot!r}", hint)

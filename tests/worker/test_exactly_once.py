@@ -16,7 +16,7 @@ from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
-from dispatcher.worker.exactly_once import EARLY_FENCES_MAX, EARLY_FENCES_S, IDLE_MAX_S, ExactlyOnce
+from dispatcher.worker.exactly_once import EARLY_FENCES_FOR_S, EARLY_FENCES_MAX, EARLY_FENCES_S, IDLE_MAX_S, ExactlyOnce
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import RENEWALS_MAX, RENEWALS_S, Insistence
 from dispatcher.worker.letters import Snapshot
@@ -93,9 +93,14 @@ def published(clock: Clock, times: int, every_s: float) -> int:
 
 
 def test_two_workers_of_one_slot_that_fence_each_other_in_turn_are_told_so() -> None:
-    """Each gets through once in a while, so that never two fences follow one another; they would go on so for ever."""
+    """Each gets through once in a while, so that never two fences follow one another; they would go on so for ever.
+
+    Not before their group had time to end one of them: both would go.
+    """
+    times = int(EARLY_FENCES_FOR_S)
+    assert times == published(Clock(), times, 1.0)
     with pytest.raises(BrokerError, match="another worker has the slot"):
-        published(Clock(), 2 * EARLY_FENCES_MAX, 1.0)
+        published(Clock(), times + 2 * EARLY_FENCES_MAX, 1.0)
 
 
 def test_a_fence_now_and_then_is_nobody_else() -> None:

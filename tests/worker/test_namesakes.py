@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher.core.instant import Instant
 from dispatcher.worker.clock import SystemClock
-from dispatcher.worker.namesakes import FIRST_LOOKS_S, LOOK_S, MOMENT_S, Namesakes
+from dispatcher.worker.namesakes import FIRST_LOOKS_S, LOOK_S, MOMENT_S, SECOND_LOOK_S, Namesakes
 
 SESSION_S = 45.0
 
@@ -48,6 +48,32 @@ def test_who_comes_later_stays(group: Group) -> None:
     assert "" == group.look(newer, "a", "b")
     assert "another worker has the slot '7'" in group.look(older, "a", "b")
     assert "" == group.look(newer, "b")
+
+
+def test_who_has_the_higher_id_goes_if_the_other_has_not(group: Group) -> None:
+    """The newer one has the older among those that were there before it, and stays."""
+    older, newer = member(group, "b"), member(group, "a")
+    assert "" == group.look(older, "b")
+    assert "" == group.look(newer, "a", "b")
+    assert "" == group.look(older, "a", "b")
+    assert SECOND_LOOK_S == older.again_in_s > LOOK_S
+    assert "" == group.look(newer, "a", "b", after_s=LOOK_S)
+    assert "another worker has the slot '7'" in group.look(older, "a", "b")
+    assert "" == group.look(newer, "a", after_s=SESSION_S + MOMENT_S)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_two_that_take_each_other_for_the_newcomer_one_goes(group: Group, *, is_first: bool) -> None:
+    """The older stood still, was thrown out, and joined again when the newer had looked: whichever looks first, the same one goes."""
+    older, newer = member(group, "b"), member(group, "a")
+    assert "" == group.look(older, "b")
+    assert "" == group.look(newer, "a")
+    if is_first:
+        assert "" == group.look(older, "a", "b", after_s=0)
+    assert "another worker has the slot '7'" in group.look(newer, "a", "b")
+    for _ in range(2):
+        assert "" == group.look(older, "b", after_s=SECOND_LOOK_S)
+    assert LOOK_S == older.again_in_s
 
 
 def test_a_predecessor_that_has_died_is_nobody(group: Group) -> None:
