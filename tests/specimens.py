@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from dispatcher.core.messages.call import Answered, HeaderPairs
 from dispatcher.core.messages.envelope import Envelope, Refusal
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder, Request
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 
 TOPIC_ID = "pX3kQ9aZSb2v0m7c1d4e5f"
@@ -24,6 +26,11 @@ REPLY_TOPICS = {REPLIES: 4, "team.replies": 2}
 OWNER = Owner(0, 7)
 # A wall clock of 2026-11-29T10:00:00Z; the monotonic one began somewhere else.
 MONO, WALL = 5000.0, 1795946400.0
+
+
+def topics_of(name: str, topic_id: str, partitions: int = 8) -> RequestTopics:
+    """The only request topic of a worker; `topic_id` as text."""
+    return RequestTopics.alone(urlsafe_b64decode(f"{topic_id}=="), partitions, name)
 
 
 def now(later_s: float = 0.0) -> Instant:

@@ -72,11 +72,11 @@ class Metrics:
             self.breaker_state.labels(upstream).set(0)
             self.breaker_opens.labels(upstream)
 
-    def forget(self, partition: int) -> None:
+    def forget(self, label: str) -> None:
         """Remove the series of a partition that is no longer ours."""
         for name in _PER_PARTITION:
             gauge: Gauge = getattr(self, name)
-            gauge.remove(str(partition))
+            gauge.remove(label)
 
     def page(self) -> bytes:
         """The text that Prometheus scrapes."""

@@ -41,7 +41,7 @@ def surroundings(settings: Settings) -> Surroundings:
     topics = settings.topics
     written = (topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control)
     limits = {name: int(plan.configuration["max.message.bytes"]) for name, plan in plans(settings).items() if name in written}
-    requests = TopicFacts(topics.requests, bytes(16), topics.partitions, topics.request_max_bytes)
+    requests = (TopicFacts(topics.requests, bytes(16), topics.partitions, topics.request_max_bytes),)
     return Surroundings(requests, {topics.replies: topics.partitions}, limits, "cooperative")
 
 

@@ -106,6 +106,11 @@ class Settings(Section):
             )
         return self
 
+    @property
+    def request_topics(self) -> tuple[str, ...]:
+        """The topics that requests are taken from."""
+        return (self.topics.requests,)
+
     def secret_values(self) -> list[str]:
         """List the secrets that stand in the settings themselves, for redaction; those in variables and files are not read."""
         found = [value for name, value in self.kafka.properties.items() if not is_plain_property(name)]

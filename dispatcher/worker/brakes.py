@@ -11,10 +11,11 @@ before it could say that it has enough.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from dispatcher.adapters.kafka.source import Batch
+from dispatcher.core.messages.record import Record
 from dispatcher.settings import MIB
 
 # A pause waits for no more than this: eight times what the client fetches ahead (`queued.max.messages.kbytes`). Where others' records are
@@ -37,10 +38,14 @@ class Source(Protocol):
 
 
 class Brakes:
-    """Owned by the poller. A partition is forgotten when it goes: the source ends its pause itself. Times are monotonic seconds."""
+    """Owned by the poller. A partition is forgotten when it goes: the source ends its pause itself. Times are monotonic seconds.
 
-    def __init__(self, source: Source) -> None:
+    Partitions are known by their strands, `strand_of` tells a record's.
+    """
+
+    def __init__(self, source: Source, strand_of: Callable[[Record], int] = lambda record: record.partition) -> None:
         self._source = source
+        self._strand_of = strand_of
         self._full: dict[int, int] = {}  # to be paused: bytes that came since that was asked for
         self._asked_at = 0.0  # since when something is to be paused
         self._paused: set[int] = set()
@@ -98,8 +103,8 @@ class Brakes:
         if not self._full:
             return
         for record in batch.records:
-            if record.partition in self._full:
-                self._full[record.partition] += record.size_bytes
+            if (n := self._strand_of(record)) in self._full:
+                self._full[n] += record.size_bytes
         for n, size in list(self._full.items()):
             if batch.is_all or size >= OVERSHOOT_MAX_BYTES:
                 del self._full[n]

@@ -7,7 +7,7 @@ than requests that have not ended, and whoever takes a partition over knows them
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Protocol
@@ -40,10 +40,10 @@ class Driver(Protocol):
 class EarlyEnds:
     """Owned by the engine, on its event loop."""
 
-    def __init__(self, driver: Driver, desired: Desired, decoder: Decoder, restorer: SimpleQueue[object], clock: Clock) -> None:
+    def __init__(self, driver: Driver, desired: Desired, decoders: Sequence[Decoder], restorer: SimpleQueue[object], clock: Clock) -> None:
         self._driver = driver
         self._desired = desired
-        self._decoder = decoder
+        self._decoders = decoders
         self._restorer = restorer
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class EarlyEnds:
 
         Here alone commands end that name a former topic of this name, also those of partitions that it had and this one does not have.
         """
-        count = self._decoder.partitions
+        count = self._decoders[0].partitions
         for number in self._desired.ending_partitions:
             if number % count == partition.owner.partition:
                 self._end_wanted(partition, self._desired.to_end(number), also_former=True)
@@ -79,8 +79,9 @@ class EarlyEnds:
         if not partition.is_restored:
             return
         lanes: dict[Lane, None] = {}
+        decoder = self._decoders[partition.owner.source]
         for name in names:
-            offset = self._decoder.offset_in(name, partition.owner.partition)
+            offset = decoder.offset_in(name, partition.owner.partition)
             command = self._desired.end_of(name)
             if command is None or offset is None or offset >= partition.progress.reached or (offset < 0 and not also_former):
                 continue
@@ -89,16 +90,16 @@ class EarlyEnds:
                 lanes[lane] = None
             elif not partition.closed and partition.progress.is_settled(offset):
                 # It has ended, one way or the other: nothing is left to be wanted.
-                ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+                ended = tombstone(request_target(name), self._decoders[0].settings.topics.control)
                 self._driver.publish(partition.end(ended, self._clock.now().mono))
         self._go_on(partition, lanes)
 
     def without_command(self, outcome: Outcome, record: Record) -> Outcome:
         """The outcome, with the end of a command that wanted just this."""
-        name = position_id(record, self._decoder.topic_id)
+        name = position_id(record, self._decoders[outcome.owner.source].topic_id)
         if self._desired.end_of(name) is None:
             return outcome
-        ended = tombstone(request_target(name), self._decoder.settings.topics.control)
+        ended = tombstone(request_target(name), self._decoders[0].settings.topics.control)
         return replace(outcome, extra=(*outcome.extra, ended))
 
     # --- expired --------------------------------------------------------------------------------------------------------------------

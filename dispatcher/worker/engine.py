@@ -43,11 +43,14 @@ from dispatcher.worker.turns import Turns
 
 
 class Engine:
-    """`partitions` holds one object per live assignment, `desired` what people want of lanes. All methods run on the event loop."""
+    """`partitions` holds one object per live assignment, by strand, `desired` what people want of lanes. All methods run on the event loop.
+
+    `decoders`: one for each request topic, in their order.
+    """
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoders: Sequence[Decoder],
         http: HttpEngine,
         poller: SimpleQueue[Command],
         publisher: SimpleQueue[object],
@@ -58,7 +61,8 @@ class Engine:
         room: Room | None = None,
         billing: Billing | None = None,
     ) -> None:
-        self._decoder = decoder
+        self._decoders = decoders
+        settings = decoders[0].settings
         self._poller = poller
         self._publisher = publisher
         self._restorer = restorer
@@ -66,28 +70,28 @@ class Engine:
         self._clock = clock
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._room = room or room_of(decoder.settings)
-        self._tending = Tending(self, self._room, decoder.settings.worker, poller, observer, clock)
-        self._turns = Turns(decoder.settings.worker.inflight_max, decoder.settings.worker.partition_inflight_max)
-        self._gate: Gate[Lane] = Gate(decoder.settings.upstreams, decoder.settings.worker.wait_max_s, decoder.settings.limits)
+        self._room = room or room_of(settings)
+        self._tending = Tending(self, self._room, settings.worker, poller, observer, clock)
+        self._turns = Turns(settings.worker.inflight_max, settings.worker.partition_inflight_max)
+        self._gate: Gate[Lane] = Gate(settings.upstreams, settings.worker.wait_max_s, settings.limits)
         self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
         self._calls = Calls(self, http, observer, clock)
-        self._billing = billing or Billing(decoder.settings)
-        self._timeouts = AdaptiveTimeouts(decoder.settings.upstreams)
+        self._billing = billing or Billing(settings)
+        self._timeouts = AdaptiveTimeouts(settings.upstreams)
         self._intents: dict[Lane, tuple[Partition, str]] = {}  # who has a slot while its intent, to call that upstream, is on its way
         self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
-        self._early = EarlyEnds(self, self.desired, decoder, restorer, clock)
+        self._early = EarlyEnds(self, self.desired, decoders, restorer, clock)
 
     # --- from the poller ------------------------------------------------------------------------------------------------------------
 
     def assigned(self, owner: Owner, position: int, settled: Sequence[Range] = ()) -> None:
         """A partition came; records follow. `settled`: what is settled above its position."""
         why_held = partial(self._why_held, owner.partition)
-        partition = Partition(owner, position, self._decoder, self._room, settled, why_held, self._gate)
-        self.partitions[owner.partition] = partition
+        partition = Partition(owner, position, self._decoders[owner.source], self._room, settled, why_held, self._gate)
+        self.partitions[owner.strand] = partition
         self._tending.came(partition)
         self._publisher.put(Began(owner, tuple(settled)))
         self._restorer.put(Restore(owner))
@@ -142,7 +146,7 @@ class Engine:
             if partition is not None:
                 self._close(partition)
                 self._turns.forget(owner)
-                del self.partitions[owner.partition]
+                del self.partitions[owner.strand]
                 self._tending.went(owner)
                 self.desired.give_up(owner.partition)
                 self._observer.gone(owner)
@@ -247,7 +251,7 @@ class Engine:
     # --- lanes ----------------------------------------------------------------------------------------------------------------------
 
     def _of(self, owner: Owner) -> Partition | None:
-        partition = self.partitions.get(owner.partition)
+        partition = self.partitions.get(owner.strand)
         return partition if partition is not None and partition.owner == owner else None
 
     def _why_held(self, partition: int, key: bytes | None) -> str:
@@ -360,7 +364,7 @@ class Engine:
             record, outcome = settled.record, settled
             if record is not None and outcome.reply is not None:
                 outcome = self._early.without_command(outcome, record)
-            misplaced = record is not None and outcome.reply is not None and not self._decoder.on_right_partition(record)
+            misplaced = record is not None and outcome.reply is not None and not self._decoders[0].on_right_partition(record)
             self._observer.settled(outcome, misplaced=misplaced)
             self._publisher.put(outcome)
 
@@ -440,10 +444,9 @@ class Engine:
         if (upstream := lane.abandoned(self._clock.now().mono)) is not None:
             self._admission.look(upstream)
         self._tell_cut(lane.owner)
-        successor = self.partitions.get(lane.owner.partition)
-        again = None if successor is None else successor.lanes.get(lane.key)
-        if successor is not None and again is not None:
-            self.advance(successor, again)
+        for successor in [one for one in self.partitions.values() if one.owner.partition == lane.owner.partition]:
+            if (again := successor.lanes.get(lane.key)) is not None:
+                self.advance(successor, again)
         self._fill_slots()
 
     def _fill_slots(self) -> None:

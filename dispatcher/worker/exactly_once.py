@@ -14,7 +14,6 @@ from dispatcher.adapters.kafka.sink import Failed, Undelivered
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Message
-from dispatcher.core.progress.commit_note import decode
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.destinations import Destinations
@@ -59,7 +58,6 @@ class ExactlyOnce:
     def __init__(
         self,
         settings: Settings,
-        topic_id: bytes,
         destinations: Destinations,
         frontier: Frontier,
         sink: TransactionalSink,
@@ -67,7 +65,6 @@ class ExactlyOnce:
         acknowledge: Callable[[list[Outcome]], None],
     ) -> None:
         self._settings = settings
-        self._topic_id = topic_id
         self._destinations = destinations
         self._frontier = frontier
         self._sink = sink
@@ -133,7 +130,7 @@ class ExactlyOnce:
         # A fatal error shows again in the next step, with what it means.
         if any(failure.kind != "fatal" for failure in self._sink.undelivered):
             raise NotTaken
-        positions = {owner.partition: to for owner, to in self._frontier.positions(pending, self._number).items()}
+        positions = {owner.strand: to for owner, to in self._frontier.positions(pending, self._number).items()}
         self._steps.insist("send_offsets", lambda: self._sink.send_offsets(positions, snapshot.group), owners)
         if not owners <= self._steps.snapshot().live:
             raise OwnersDied
@@ -205,17 +202,16 @@ class ExactlyOnce:
         """
         self.open()
         found: dict[int, Committed] = {}
-        partitions = sorted({ready.owner.partition for ready in pending})
+        partitions = sorted({ready.owner.strand for ready in pending})
         self._steps.insist_on("committed", lambda: found.update(self._sink.committed(partitions)))
-        done = {ready.owner for ready in pending if self._went_through(ready.owner, found[ready.owner.partition])}
+        done = {ready.owner for ready in pending if self._went_through(ready.owner, found[ready.owner.strand])}
         if done:
             self._done([ready for ready in pending if ready.owner in done])
         return [ready for ready in pending if ready.owner not in done]
 
     def _went_through(self, owner: Owner, committed: Committed) -> bool:
         """Whether the committed position came from the transaction in hand: its metadata names epoch and number."""
-        note = decode(committed.metadata, self._topic_id)
-        return note is not None and note.epoch == owner.epoch and note.transaction == self._number
+        return self._frontier.tells(owner, self._number, committed.metadata)
 
     def _await_newer(self, snapshot: Snapshot) -> None:
         """Wait for newer group metadata: a join made ours stale, and the poller's next poll brings it."""

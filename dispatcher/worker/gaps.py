@@ -9,6 +9,7 @@ from typing import Protocol
 from dispatcher.adapters.kafka.source import Committed, Unsettled
 from dispatcher.core.progress.commit_note import decode
 from dispatcher.core.progress.gap import Cause, Gap, cut_off, former, gap_at
+from dispatcher.core.progress.strand import RequestTopics, number_of, source_of
 from dispatcher.errors import BrokerError
 from dispatcher.worker.topic_watch import grown
 
@@ -38,15 +39,14 @@ class Log(Protocol):
 class Gaps:
     """Owned by the poller. `standing`: the partitions that stand, replaced whenever one begins or ends to, never altered.
 
-    `passes`: whether reading goes on behind a gap where that loses and repeats nothing more.
+    Partitions are known by their strands. `passes`: whether reading goes on behind a gap where that loses and repeats nothing more.
     """
 
-    def __init__(self, source: Source, log: Log, topic_id: bytes, partitions: int, *, passes: bool) -> None:
+    def __init__(self, source: Source, log: Log, topics: RequestTopics, *, passes: bool) -> None:
         self.standing: Mapping[int, Gap] = {}
         self._source = source
         self._log = log
-        self._topic_id = topic_id
-        self._partitions = partitions
+        self._topics = topics
         self._passes = passes
         self._refused: dict[int, int] = {}  # positions that the broker refused and nobody has looked at yet
         self._ask_at = self._remind_at = 0.0  # monotonic seconds
@@ -69,13 +69,15 @@ class Gaps:
         Others stand from now on, or have to be asked about again. Raises BrokerError where the group has no position at all, and where
         the topic has grown since it had its positions.
         """
+        topics = self._topics
         sound = {n: one.position for n, one in found.items() if one.position is not None}
-        stale = [gap for n, at in sound.items() if (gap := former(n, at, found[n].metadata, self._topic_id)) is not None]
+        stale = [gap for n, at in sound.items() if (gap := former(n, at, found[n].metadata, topics.topic_id(n))) is not None]
         unset = found.keys() - sound.keys()
         passed: list[Gap] = []
         for gap in stale:
             del sound[gap.partition]
-        mapped = {n: note for n in sound if (note := decode(found[n].metadata, self._topic_id)) is not None and note.settled_at(sound[n])}
+        notes = {n: decode(found[n].metadata, topics.topic_id(n)) for n in sound}
+        mapped = {n: note for n, note in notes.items() if note is not None and note.settled_at(sound[n])}
         unsure = {n: sound.pop(n) for n in mapped}
         try:
             for n, at in unsure.items():
@@ -86,7 +88,7 @@ class Gaps:
                 sound[n] = at
                 passed += [] if cut is None else [cut]
             if unset:
-                self._refuse_others()
+                self._refuse_others(unset)
                 self._stand(Gap(n, Cause.NO_POSITION, None) for n in sorted(unset))
             if not self._passes:
                 self._stand(stale)
@@ -95,7 +97,7 @@ class Gaps:
                 passed.append(replace(gap, start=self._source.edges(gap.partition, ANSWER_S)[0]))
                 sound[gap.partition] = passed[-1].goes_on_at
         except Unsettled as reason:
-            self._log.info("positions_unsettled", partitions=sorted(found.keys() - sound.keys()), reason=str(reason))
+            self._log.info("positions_unsettled", partitions=topics.labels(found.keys() - sound.keys()), reason=str(reason))
         return sound, passed
 
     def bridge(self, live: Iterable[int], now: float) -> list[Gap]:
@@ -110,7 +112,7 @@ class Gaps:
                 if gap is not None and gap.may_be_passed and self._is_settled(gap):
                     position, gap = gap.goes_on_at, None
             except Unsettled as reason:
-                self._log.info("edges_unsettled", partition=n, reason=str(reason))
+                self._log.info("edges_unsettled", partition=self._topics.label(n), reason=str(reason))
                 self._ask_at = now + ASK_AGAIN_S
                 break
             del self._refused[n]
@@ -133,17 +135,19 @@ class Gaps:
         if now >= self._remind_at:
             self._remind_at = now + REMIND_S
             for gap in self.standing.values():
-                self._log.error("gap", **gap.fields(), hint=gap.hint)
+                self._log.error("gap", **{**gap.fields(), "partition": self._topics.label(gap.partition)}, hint=gap.hint)
 
-    def _refuse_others(self) -> None:
+    def _refuse_others(self, unset: Iterable[int]) -> None:
         """Refuse what only looks like a gap: a group that was never started on this topic, and partitions that were added to it."""
-        everywhere = self._source.committed(range(self._partitions), ANSWER_S)
-        unset = {n for n, one in everywhere.items() if one.position is None}
-        if len(unset) == self._partitions:
-            hint = "run `dispatcher topics init`: it sets the first positions"
-            raise BrokerError("the group has no committed position in the request topic", hint)
-        if unset == set(range(self._partitions - len(unset), self._partitions)):
-            raise grown(self._partitions - len(unset))
+        count = self._topics.partitions
+        for source in sorted({source_of(n) for n in unset}):
+            everywhere = self._source.committed(self._topics.strands(source), ANSWER_S)
+            numbers = {number_of(n) for n, one in everywhere.items() if one.position is None}
+            if len(numbers) == count:
+                hint = "run `dispatcher topics init`: it sets the first positions"
+                raise BrokerError("the group has no committed position in the request topic", hint)
+            if numbers == set(range(count - len(numbers), count)):
+                raise grown(count - len(numbers))
 
     def _stand(self, gaps: Iterable[Gap]) -> None:
         for gap in gaps:

@@ -17,6 +17,7 @@ from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, position_id
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded, read_recorded
 from dispatcher.core.messages.reply import reply_id
+from dispatcher.core.progress.strand import RequestTopic
 from dispatcher.errors import BrokerAway, BrokerDenied, PartitionAway, TopicAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
@@ -35,10 +36,10 @@ OFFSETS_PER_ENTRY = 2
 class JournalLog:
     """Owned by the restorer. Keeps nothing."""
 
-    def __init__(self, settings: Settings, topic_id_text: str, reader: Reader, clock: Clock, log: Log) -> None:
+    def __init__(self, settings: Settings, topic: RequestTopic, reader: Reader, clock: Clock, log: Log) -> None:
         self._topics = settings.topics
         self._worker = settings.worker
-        self._topic_id_text = topic_id_text
+        self._topic = topic
         self._reader = reader
         self._clock = clock
         self._log = log
@@ -77,12 +78,13 @@ class JournalLog:
         return Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=worker.publishing == "exactly_once")
 
     def _take(self, journal: Journal, record: Record) -> None:
-        finished = read_finished(record, self._topic_id_text[:TOPIC_ID_SHOWN])
+        finished = read_finished(record, self._topic.id_text[:TOPIC_ID_SHOWN])
         if finished is not None:
             journal.add(finished, self._clock.now().wall)
 
     def _tell(self, journal: Journal, owner: Owner, restored: Callable[[Owner, Journal | None], None], *, is_cut: bool) -> None:
-        self._log.info("journal_read", partition=owner.partition, entries=len(journal), is_cut=is_cut or journal.dropped > 0)
+        label = self._topic.label(owner.partition)
+        self._log.info("journal_read", partition=label, entries=len(journal), is_cut=is_cut or journal.dropped > 0)
         restored(owner, journal)
 
     # --- recorded replies -----------------------------------------------------------------------------------------------------------
@@ -106,7 +108,8 @@ class JournalLog:
                     failed = fault
                     continue
             for recall in wanted.values():
-                self._log.warning("reply_gone", partition=recall.owner.partition, offset=recall.offset, original=recall.known.offset)
+                label = self._topic.label(recall.owner.partition)
+                self._log.warning("reply_gone", partition=label, offset=recall.offset, original=recall.known.offset)
                 _told(recalls, recalled, recall, None)
         if failed is not None:
             raise failed
@@ -131,8 +134,8 @@ class JournalLog:
                 yield item is None
 
     def _reply_id(self, recall: Recall) -> bytes:
-        place = Record(self._topics.requests, recall.owner.partition, recall.known.offset, None, None)
-        return reply_id(position_id(place, self._topic_id_text)).encode()
+        place = Record(self._topic.name, recall.owner.partition, recall.known.offset, None, None)
+        return reply_id(position_id(place, self._topic.id_text)).encode()
 
 
 def _told(recalls: list[Recall], recalled: Callable[[Recall, Recorded | None], None], recall: Recall, recorded: Recorded | None) -> None:

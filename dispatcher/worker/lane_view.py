@@ -13,13 +13,15 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.internal.control import Desired, Kind, parse_target
 from dispatcher.core.internal.lane_report import LaneReport, PartitionReport, Weight, WorkerReport, notable
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.messages.envelope import position_id
 from dispatcher.core.messages.glance import header
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.record_json import shown
 from dispatcher.core.progress.gap import Gap
-from dispatcher.settings import Settings
+from dispatcher.core.progress.strand import RequestTopics, number_of
+from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
 
 # Some 5 ms of the event loop.
@@ -29,10 +31,9 @@ LOOK_MAX = 1000
 class LaneView:
     """What there is to tell of. `partitions`, `gaps` and `desired` are the engine's own."""
 
-    def __init__(self, settings: Settings, topic_id: str) -> None:
-        self._worker = settings.worker
-        self._topic = settings.topics.requests
-        self._topic_id = topic_id
+    def __init__(self, settings: WorkerSettings, topics: RequestTopics) -> None:
+        self._worker = settings
+        self._topics = topics
 
     def report(
         self, partitions: Mapping[int, Partition], gaps: Mapping[int, Gap], desired: Desired, clock: Clock
@@ -45,7 +46,7 @@ class LaneView:
                 told.append(self._partition(partition, gaps, desired, clock.now()))
                 yield None
         # A partition without a position that counts never went live: nothing else is known of it.
-        told += [PartitionReport(n, 0, gap.position or 0, 0, 0, 0, 0, "gap") for n, gap in gaps.items() if n not in partitions]
+        told += [PartitionReport(number_of(n), 0, gap.position or 0, 0, 0, 0, 0, "gap") for n, gap in gaps.items() if n not in partitions]
         at = clock.now().rfc3339()
         yield WorkerReport(worker.slot, at, worker.ordering, worker.report_interval_s, desired.position, tuple(told))
 
@@ -75,16 +76,17 @@ class LaneView:
             lane.is_calling,
             len(lane),
             lane.parked,
-            None if offset is None else self._name(first, offset, lane.owner.partition),
+            None if offset is None else self._name(first, offset, lane.owner),
             offset,
             lane.attempts,
             0.0 if arrived is None else round(instant.mono - arrived, 3),
         )
 
-    def _name(self, first: Record | None, offset: int, partition: int) -> str:
+    def _name(self, first: Record | None, offset: int, owner: Owner) -> str:
         """The id of the request whose turn it is; of a parked one only its place is known."""
         given = header(first, "ce_id") if first is not None and first.offset == offset else None
-        return given or position_id(Record(self._topic, partition, offset, None, None), self._topic_id)
+        topic = self._topics.of[owner.source]
+        return given or position_id(Record(topic.name, owner.partition, offset, None, None), topic.id_text)
 
 
 def _stands(lane: Lane, instant: Instant) -> tuple[str, float | None]:
@@ -113,7 +115,7 @@ def _why(partition: Partition, gaps: Mapping[int, Gap], desired: Desired, instan
         return "closing"
     if not partition.is_restored:
         return "restoring"
-    if number in gaps:
+    if partition.owner.strand in gaps:
         return "gap"
     if partition.is_held_back(instant.mono):
         return "unpublished"

@@ -57,8 +57,9 @@ def guarded(method: Callable[Concatenate[_Self, _P], None]) -> Callable[Concaten
 class WorkerObserver:
     """Called by engine (event loop) and publisher (its thread)."""
 
-    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, metrics: Metrics, clock: Clock, label: Callable[[int], int | str] = lambda strand: strand) -> None:
         self._metrics = metrics
+        self._label_of = label  # what people call a strand
         self._clock = clock
         self._standing: frozenset[int] = frozenset()
         self._dropped: dict[Owner, int] = {}  # how many entries of an assignment's journal went before their time, as was told
@@ -163,7 +164,7 @@ class WorkerObserver:
     @guarded
     def measured(self, partition: Partition, end: int, now: float) -> None:
         """The once-a-second look at a partition."""
-        label, progress = str(partition.owner.partition), partition.progress
+        label, progress = str(self._label_of(partition.owner.strand)), partition.progress
         arrivals = [arrived for lane in partition.lanes.values() if (arrived := lane.oldest_arrival) is not None]
         # What has ended and cannot be published holds up readers as what has not ended does.
         ages = arrivals if partition.unpublished_since is None else [*arrivals, partition.unpublished_since]
@@ -175,33 +176,33 @@ class WorkerObserver:
         self._remembered(partition)
         state = 3 if partition.closed else 1 if partition.calls else 2 if arrivals or partition.parked else 0
         is_short = self._is_short(partition)
-        self._metrics.state.labels(label).set(STANDS if is_short or partition.owner.partition in self._standing else state)
+        self._metrics.state.labels(label).set(STANDS if is_short or partition.owner.strand in self._standing else state)
 
     def _remembered(self, partition: Partition) -> None:
         """How much is remembered of a partition; that the window is shorter than it should be is told once for each assignment."""
         owner, journal = partition.owner, partition.journal
-        self._metrics.dedup_entries.labels(str(owner.partition)).set(len(journal))
+        self._metrics.dedup_entries.labels(str(self._label_of(owner.strand))).set(len(journal))
         known = self._dropped.get(owner, 0)
         if journal.dropped > known:
             self._metrics.dedup_dropped.inc(journal.dropped - known)
             self._dropped[owner] = journal.dropped
         if journal.dropped and not known:
             hint = "what is sent again after that is called again: raise worker.dedup_max_entries, or have more partitions"
-            logger().warning("dedup_window_short", partition=owner.partition, entries=len(journal), hint=hint)
+            logger().warning("dedup_window_short", partition=self._label_of(owner.strand), entries=len(journal), hint=hint)
 
     def _is_short(self, partition: Partition) -> bool:
         """Whether a partition is held up by what waits long in it; told when that begins and when it ends."""
-        number, short_of = partition.owner.partition, partition.short_of
+        number, short_of = partition.owner.strand, partition.short_of
         known = self._short.pop(number, "")
         if short_of:
             self._short[number] = short_of
         if short_of != known:
             if known:
-                logger().info(f"{_SHORT[known][0]}_eased", partition=number, parked=partition.parked)
+                logger().info(f"{_SHORT[known][0]}_eased", partition=self._label_of(number), parked=partition.parked)
             if short_of:
                 event, remedy = _SHORT[short_of]
                 hint = f"requests that wait long fill the memory: see `dispatcher lanes list`, and {remedy}"
-                logger().warning(event, partition=number, parked=partition.parked, held=partition.held_records, hint=hint)
+                logger().warning(event, partition=self._label_of(number), parked=partition.parked, held=partition.held_records, hint=hint)
         return bool(short_of)
 
     @guarded
@@ -210,11 +211,11 @@ class WorkerObserver:
         for n, gap in gaps.items():
             if n not in self._standing:
                 self._metrics.gaps.labels(gap.cause.value, "stands").inc()
-            self._metrics.state.labels(str(n)).set(STANDS)
+            self._metrics.state.labels(str(self._label_of(n))).set(STANDS)
         for n in self._standing - gaps.keys():
             # One that never went live has no other series, and goes with nobody else.
             with suppress(KeyError):
-                self._metrics.state.remove(str(n))
+                self._metrics.state.remove(str(self._label_of(n)))
         self._standing = frozenset(gaps)
 
     @guarded
@@ -227,25 +228,25 @@ class WorkerObserver:
     def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
         """Requests that wait long leave memory and log for the parked topic."""
         self._metrics.parkings.inc(len(outcomes))
-        logger().info("parked", partition=partition.owner.partition, requests=len(outcomes), parked=partition.parked)
+        logger().info("parked", partition=self._label_of(partition.owner.strand), requests=len(outcomes), parked=partition.parked)
 
     @guarded
     def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
         """Parked requests are not in their topic any more: somebody has removed them, and they cannot be executed."""
         self._metrics.parked_lost.inc(len(entries))
         hint = "the parked topic must be compacted, never trimmed or deleted: see `dispatcher topics check`"
-        logger().error("parked_lost", partition=owner.partition, offsets=[entry.offset for entry in entries][:100], hint=hint)
+        logger().error("parked_lost", partition=self._label_of(owner.strand), offsets=[entry.offset for entry in entries][:100], hint=hint)
 
     @guarded
     def map_full(self, partition: Partition, *, is_full: bool) -> None:
         """The commit of this partition cannot carry more ranges, or can again: nothing above what is settled starts meanwhile."""
-        label = str(partition.owner.partition)
+        label = self._label_of(partition.owner.strand)
         if is_full:
-            self._metrics.map_full.labels(label).inc()
+            self._metrics.map_full.labels(str(label)).inc()
             hint = "many calls run far ahead of one that does not end: see `dispatcher lanes list`; more partitions spread them"
-            logger().warning("commit_map_full", partition=partition.owner.partition, ranges=partition.progress.ranges, hint=hint)
+            logger().warning("commit_map_full", partition=label, ranges=partition.progress.ranges, hint=hint)
         else:
-            logger().info("commit_map_eased", partition=partition.owner.partition, ranges=partition.progress.ranges)
+            logger().info("commit_map_eased", partition=label, ranges=partition.progress.ranges)
 
     @guarded
     def breaker_turned(self, turned: Turned) -> None:
@@ -263,8 +264,8 @@ class WorkerObserver:
     def gone(self, owner: Owner) -> None:
         """A partition went."""
         self._metrics.rebalances.labels("gone").inc()
-        self._metrics.forget(owner.partition)
-        self._short.pop(owner.partition, None)
+        self._metrics.forget(str(self._label_of(owner.strand)))
+        self._short.pop(owner.strand, None)
         self._dropped.pop(owner, None)
 
     @guarded

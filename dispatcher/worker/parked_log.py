@@ -13,6 +13,7 @@ from typing import TypeVar
 from dispatcher.core.internal.parked import About, Entry, Parked, read_about
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.strand import RequestTopic
 from dispatcher.worker.letters import Fetch
 from dispatcher.worker.whole import Log, Reader, Steps, read_whole
 
@@ -25,15 +26,16 @@ _T = TypeVar("_T")
 class _Fold:
     """A partition while it is read: the last record of a key counts."""
 
-    def __init__(self, read: Callable[[Record], About | None]) -> None:
+    def __init__(self, read: Callable[[Record], About | None], siblings: Collection[str]) -> None:
         self._read = read
+        self._siblings = siblings
         self.entries: dict[int, Entry] = {}
         self.ignored = 0
 
     def take(self, record: Record) -> None:
         of = self._read(record)
         if of is None:
-            self.ignored += 1
+            self.ignored += (record.key or b"").partition(b"/")[0].decode("ascii", "replace") not in self._siblings
         else:
             _put(self.entries, of.offset, None if of.request is None else of.request.entry(record.offset))
 
@@ -41,21 +43,21 @@ class _Fold:
 class ParkedLog:
     """Owned by the restorer. Keeps nothing: who asked for an index has it."""
 
-    def __init__(self, topic: str, requests_topic: str, topic_id_text: str, reader: Reader, log: Log) -> None:
+    def __init__(self, topic: str, requests: RequestTopic, siblings: Collection[str], reader: Reader, log: Log) -> None:
         self._topic = topic
-        self._requests_topic = requests_topic
-        self._topic_id_text = topic_id_text
+        self._requests = requests
+        self._siblings = siblings  # ids of request topics that have their records here as well
         self._reader = reader
         self._log = log
 
     def restore(self, owners: Mapping[int, Owner], restored: Callable[[Owner, list[Entry]], None]) -> Steps:
         """Read partitions whole, and tell `restored` what is parked in each. `owners` as in `read_whole`."""
-        return read_whole(self._reader, self._topic, owners, partial(_Fold, self._read), partial(self._tell, restored))
+        return read_whole(self._reader, self._topic, owners, partial(_Fold, self._read, self._siblings), partial(self._tell, restored))
 
     def _tell(self, restored: Callable[[Owner, list[Entry]], None], owner: Owner, fold: _Fold) -> None:
         if fold.ignored:
             hint = "of a request topic that was made anew, or another program's: nothing is called because of them"
-            self._log.warning("parked_ignored", partition=owner.partition, records=fold.ignored, hint=hint)
+            self._log.warning("parked_ignored", partition=self._requests.label(owner.partition), records=fold.ignored, hint=hint)
         restored(owner, [fold.entries[n] for n in sorted(fold.entries)])
 
     def fetch(self, fetches: Sequence[Fetch], fetched: Callable[[Owner, list[Parked], list[Entry]], None]) -> Steps:
@@ -95,7 +97,7 @@ class ParkedLog:
                 yield item is None
 
     def _read(self, record: Record) -> About | None:
-        return read_about(record, self._topic_id_text, self._requests_topic)
+        return read_about(record, self._requests.id_text, self._requests.name)
 
 
 def _put(into: dict[int, _T], offset: int, what: _T | None) -> None:

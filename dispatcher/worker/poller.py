@@ -10,34 +10,31 @@ Outside `on_revoked` it never waits for a call: one of twice `max.poll.interval.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from dispatcher.adapters.kafka.source import Batch, Committed, Duties, Unsettled
+from dispatcher.adapters.kafka.source import Batch, Committed, Duties
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
-from dispatcher.core.progress.commit_note import FOREIGN, MISSING, WITHOUT_NOTE, CommitNote, Range, decode, next_epoch
+from dispatcher.core.progress.commit_note import Range
 from dispatcher.core.progress.gap import Gap
+from dispatcher.core.progress.strand import RequestTopics, number_of
 from dispatcher.errors import BrokerError
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.brakes import Brakes
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.gaps import Gaps
+from dispatcher.worker.joining import Joined, Joining
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Drained, Pause, Post, PublisherEnded, Resume, Snapshot, Stop, Taken
 from dispatcher.worker.topic_watch import grown
 
 # A poll is short, so that commands are served soon; a waiting record ends it at once.
 POLL_S = 0.05
-# A rebalance callback may ask for committed positions this long; what is not stable by then is resolved in later polls.
-COMMITTED_S = 1.0
 MEASURE_S = 1.0
-# A coordinator that refuses to raise an epoch is asked again so much later.
-JOIN_AGAIN_S = 0.25
 
 
 class Source(Protocol):
-    """What the poller needs of `dispatcher.adapters.kafka.source.Source`, which the simulator replaces."""
+    """What the poller needs of `dispatcher.adapters.kafka.source.Source`, which the simulator replaces. Its partitions are strands."""
 
     def subscribe(self, duties: Duties) -> None: ...
     def poll(self, timeout_s: float) -> Batch: ...
@@ -76,26 +73,13 @@ class Log(Protocol):
     def error(self, event: str, **fields: object) -> None: ...
 
 
-@dataclass(slots=True)
-class _Joining:
-    """An assigned partition whose first record may not be handed over yet."""
-
-    found: Committed | None
-    since: float  # monotonic seconds
-    held: list[Record] = field(default_factory=list)
-    held_bytes: int = 0
-    is_full: bool = False
-    end: int | None = None
-
-
 class Poller:
     """Runs in its own thread (`run`). `snapshot`, `tick`, `is_ready`, `member_id`, `unconfirmed`, `leaving_since`: others read them."""
 
     def __init__(
         self,
         settings: WorkerSettings,
-        topic_id: bytes,
-        partitions: int,
+        topics: RequestTopics,
         source: Source,
         engine: EngineDoor,
         post: Post,
@@ -106,8 +90,7 @@ class Poller:
         die: Callable[[str], None],
     ) -> None:
         self._settings = settings
-        self._topic_id = topic_id
-        self._partitions = partitions
+        self._topics = topics
         self._source = source
         self._engine = engine
         self._post = post
@@ -117,10 +100,10 @@ class Poller:
         self._log = log
         # Ends the process at once, without leaving the group: for the one case in which leaving would break a promise.
         self._die = die
-        self._gaps = Gaps(source, log, topic_id, partitions, passes=settings.on_gap == "continue")
+        self._gaps = Gaps(source, log, topics, passes=settings.on_gap == "continue")
         self._told_standing = self._gaps.standing
-        self._brakes = Brakes(source)
-        self._joining: dict[int, _Joining] = {}
+        self._brakes = Brakes(source, topics.strand)
+        self._joining = Joining(settings, topics, source, self._gaps, self._brakes, clock, log)
         self._live: dict[int, Owner] = {}
         self._drained: set[Owner] = set()
         self._uncut: set[Owner] = set()  # given up, and a call of theirs may still run
@@ -128,7 +111,7 @@ class Poller:
         self._stopping = False
         self._stopped_at: float | None = None
         self.drain_s = settings.drain_s
-        self._join_at = self._measured = clock.now().mono
+        self._measured = clock.now().mono
         self._fault: BrokerError | None = None
         self.snapshot = Snapshot()
         self.tick = clock.now().mono
@@ -161,7 +144,7 @@ class Poller:
     def step(self) -> None:
         """One round: commands, joining partitions, one poll, hand over."""
         self._serve(0)
-        if self._joining and not self._stopping and self._clock.now().mono >= self._join_at:
+        if not self._stopping:
             self._join()
         batch = self._poll()
         self._hand_over(batch)
@@ -193,26 +176,19 @@ class Poller:
 
     def on_assigned(self, partitions: list[int]) -> None:
         """Take the partitions: from their stable committed position where it is known in time, else paused."""
-        self._log.info("assigned", partitions=partitions)
-        if any(n >= self._partitions for n in partitions):
-            self._fault = grown(self._partitions)
-        found: dict[int, Committed] = {}
-        if partitions and not self._stopping:
-            try:
-                found = self._source.committed(partitions, COMMITTED_S)
-            except Unsettled as reason:
-                self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
+        self._log.info("assigned", partitions=self._topics.labels(partitions))
+        if any(number_of(n) >= self._topics.partitions for n in partitions):
+            self._fault = grown(self._topics.partitions)
+        found = self._joining.committed(partitions) if partitions and not self._stopping else {}
         self._source.assign({n: found[n].position if n in found else None for n in partitions})
         if not self._stopping:
-            now = self._clock.now().mono
-            self._joining.update({n: _Joining(found.get(n), now) for n in partitions})
+            self._joining.begin(partitions, found)
         self._refresh()
 
     def on_revoked(self, partitions: list[int]) -> None:
         """Let what is in hand end, at most `drain_s`; then give up. Returning is what gives the partitions away."""
-        self._log.info("revoked", partitions=partitions)
-        for n in partitions:
-            self._joining.pop(n, None)
+        self._log.info("revoked", partitions=self._topics.labels(partitions))
+        self._joining.forget(partitions)
         self._gaps.forget(partitions)
         owners = frozenset(self._live[n] for n in partitions if n in self._live)
         if owners:
@@ -225,13 +201,12 @@ class Poller:
         # Not before: a pause may have been asked for meanwhile, and would be made behind the poll that this runs in.
         self._brakes.forget(partitions)
         self._source.unassign(partitions)
-        self._log.info("handed_over", partitions=partitions)
+        self._log.info("handed_over", partitions=self._topics.labels(partitions))
 
     def on_lost(self, partitions: list[int]) -> None:
         """Forget at once: nothing of these assignments may be committed any more."""
-        self._log.warning("lost", partitions=partitions)
-        for n in partitions:
-            self._joining.pop(n, None)
+        self._log.warning("lost", partitions=self._topics.labels(partitions))
+        self._joining.forget(partitions)
         self._gaps.forget(partitions)
         self._brakes.forget(partitions)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
@@ -260,7 +235,7 @@ class Poller:
             case Taken():
                 self._brakes.taken()
             case Drained(owner):
-                if self._live.get(owner.partition) == owner:
+                if self._live.get(owner.strand) == owner:
                     self._drained.add(owner)
             case Cut(owner):
                 self._uncut.discard(owner)
@@ -280,55 +255,27 @@ class Poller:
         self._post(self._engine.revoke, frozenset(self._live.values()))
 
     def _flow(self, owner: Owner, *, is_pause: bool) -> None:
-        if self._live.get(owner.partition) != owner:
+        if self._live.get(owner.strand) != owner:
             return
         if is_pause:
-            self._brakes.pause(owner.partition, self._clock.now().mono)
-        elif not self._stopping and owner.partition not in self._gaps.standing:
-            self._brakes.resume(owner.partition)
+            self._brakes.pause(owner.strand, self._clock.now().mono)
+        elif not self._stopping and owner.strand not in self._gaps.standing:
+            self._brakes.resume(owner.strand)
 
     def _commit(self, positions: Mapping[Owner, tuple[int, str]]) -> dict[Owner, str]:
         """Commit what is still ours; returns what was refused. The broker would take it for any partition: ownership is checked here."""
-        ours = {owner.partition: to for owner, to in positions.items() if self._live.get(owner.partition) == owner}
+        ours = {owner.strand: to for owner, to in positions.items() if self._live.get(owner.strand) == owner}
         errors = self._source.commit(ours) if ours else {}
-        answers = {owner: errors.get(owner.partition, "not answered") if owner.partition in ours else "not ours" for owner in positions}
+        answers = {owner: errors.get(owner.strand, "not answered") if owner.strand in ours else "not ours" for owner in positions}
         return {owner: error for owner, error in answers.items() if error is not None}
 
     def _join(self) -> None:
-        """Resolve positions that were unsettled, then raise the epoch of every partition whose position is known."""
-        unsettled = [n for n, joining in self._joining.items() if joining.found is None]
-        if unsettled:
-            self._resolve(unsettled)
-        known = self._sound()
-        notes = {n: self._next_note(n, joining) for n, joining in known.items()}
-        positions = {n: (position, notes[n].encode()) for n, joining in known.items() if (position := _position(joining)) is not None}
-        if not positions:
-            return
-        refused: dict[int, str] = {}
-        for n, error in self._source.commit(positions).items():
-            if error is not None:
-                refused[n] = error
-            elif n in self._joining:
-                self._go_live(n, Owner(n, notes[n].epoch), positions[n][0], notes[n].settled)
-        if refused:
-            self._join_at = self._clock.now().mono + JOIN_AGAIN_S
-            self._log.info("epoch_refused", partitions=refused)
-
-    def _sound(self) -> dict[int, _Joining]:
-        """The joining partitions that may go live from their position; those that have none that counts stand, or are looked at again."""
-        found = {n: joining.found for n, joining in self._joining.items() if joining.found is not None}
-        sound, passed = self._gaps.sound(found)
+        """Let those go live that may."""
+        joined, passed = self._joining.join(self._live)
         for gap in passed:
-            n = gap.partition
-            self._joining[n] = _Joining(Committed(gap.goes_on_at, gap.metadata), self._joining[n].since)
-            self._source.restart(n, gap.goes_on_at)
-            self._brakes.resume(n)
             self._pass(gap, None)
-        for n in self._gaps.standing:
-            self._joining.pop(n, None)
-        if found.keys() - sound.keys() - self._gaps.standing.keys():
-            self._join_at = self._clock.now().mono + JOIN_AGAIN_S
-        return {n: self._joining[n] for n in sound}
+        for one in joined:
+            self._go_live(one)
 
     def _cross_gaps(self) -> None:
         """See to positions that the log does not hold, and tell which partitions stand."""
@@ -342,57 +289,27 @@ class Poller:
             self._post(self._engine.stood, self._told_standing)
 
     def _pass(self, gap: Gap, owner: Owner | None) -> None:
-        self._log.error("gap_passed", **gap.fields(), lost=gap.lost)
+        self._log.error("gap_passed", **{**gap.fields(), "partition": self._topics.label(gap.partition)}, lost=gap.lost)
         self._post(self._engine.passed, gap, owner)
 
-    def _resolve(self, partitions: list[int]) -> None:
-        try:
-            found = self._source.committed(partitions, COMMITTED_S)
-        except Unsettled as reason:
-            if self._clock.now().mono < min(self._joining[n].since for n in partitions) + self._settings.commit_budget_s:
-                self._log.info("positions_unsettled", partitions=partitions, reason=str(reason))
-            else:
-                # Longer than any transaction of ours: it does not end by itself, and no worker can go on before it has.
-                hint = "is the group's coordinator away? if not, a transaction hangs: `kafka-transactions.sh find-hanging`, then `abort`"
-                self._log.warning("positions_unsettled", partitions=partitions, reason=str(reason), hint=hint)
-            return
-        for n, committed in found.items():
-            self._joining[n].found = committed
-            if committed.position is not None:
-                self._source.seek(n, committed.position)
-                self._source.resume(n)
-
-    def _next_note(self, partition: int, joining: _Joining) -> CommitNote:
-        text = joining.found.metadata if joining.found else None
-        note = decode(text, self._topic_id)
-        if note is None:
-            (self._log.warning if text else self._log.info)(FOREIGN if text else MISSING, partition=partition, hint=WITHOUT_NOTE)
-        position = _position(joining)
-        settled = () if note is None else note.settled_at(position)
-        if note is not None and note.settled and not settled:
-            self._log.warning("commit_map_ignored", partition=partition, hint="the position was moved by another tool: it counts, alone")
-        return CommitNote(self._topic_id, next_epoch(note, self._clock.now().wall), 0, position or 0, settled)
-
-    def _go_live(self, partition: int, owner: Owner, position: int, settled: tuple[Range, ...]) -> None:
-        joining = self._joining.pop(partition)
-        if joining.is_full:
-            self._brakes.introduce(partition)
-        self._live[partition] = owner
+    def _go_live(self, joined: Joined) -> None:
+        owner = joined.owner
+        self._live[owner.strand] = owner
         self._refresh()
-        self._log.info("live", partition=partition, epoch=owner.epoch, position=position)
-        self._post(self._engine.assigned, owner, position, settled)
-        if joining.held or joining.end is not None:
-            self._deliver({owner: joining.held}, {} if joining.end is None else {owner: joining.end})
+        self._log.info("live", partition=self._topics.label(owner.strand), epoch=owner.epoch, position=joined.position)
+        self._post(self._engine.assigned, owner, joined.position, joined.settled)
+        if joined.held or joined.end is not None:
+            self._deliver({owner: joined.held}, {} if joined.end is None else {owner: joined.end})
 
     def _hand_over(self, batch: Batch) -> None:
         """Records of live assignments to the engine, those of joining ones aside; others' are dropped: they are not ours any more."""
         records: dict[Owner, list[Record]] = {}
         for record in batch.records:
-            n = record.partition
+            n = self._topics.strand(record)
             if (owner := self._live.get(n)) is not None:
                 records.setdefault(owner, []).append(record)
-            elif (joining := self._joining.get(n)) is not None:
-                self._hold(joining, record)
+            elif n in self._joining:
+                self._joining.hold(n, record)
         for n, position in batch.refused:
             if n in self._live or n in self._joining:
                 self._gaps.refuse(n, position)
@@ -400,8 +317,8 @@ class Poller:
         for n, offset in batch.ends:
             if (owner := self._live.get(n)) is not None:
                 ends[owner] = offset
-            elif (joining := self._joining.get(n)) is not None:
-                joining.end = offset
+            elif n in self._joining:
+                self._joining.ended(n, offset)
         if (records or ends) and not self._stopping:
             self._deliver(records, ends)
 
@@ -410,18 +327,6 @@ class Poller:
         self._post(self._engine.delivered, records, ends)
         # Runs on the event loop after that one, so it comes after what the engine has to say of it.
         self._post(self._mailbox.put, Taken())
-
-    def _hold(self, joining: _Joining, record: Record) -> None:
-        """Keep a record until its partition goes live; as many as the engine would, since the coordinator may be away for long."""
-        joining.held.append(record)
-        joining.held_bytes += record.size_bytes
-        joining.end = None
-        room, share = self._settings, len(self._joining)
-        records = min(room.lane_buffer_max_records, room.buffer_max_records // share)
-        size_bytes = min(room.lane_buffer_max_bytes, room.buffer_max_bytes // share)
-        if not joining.is_full and (len(joining.held) >= records or joining.held_bytes >= size_bytes):
-            joining.is_full = True
-            self._brakes.pause(record.partition, self._clock.now().mono)
 
     def _refresh(self) -> None:
         """Publish what the publisher may act on. Only this thread may ask for group metadata, so it does so all the time."""
@@ -448,13 +353,13 @@ class Poller:
         end = self._clock.now().mono + self._settings.commit_budget_s
         barrier = Barrier()
         if late:
-            self._log.warning("drain_expired", partitions=sorted(owner.partition for owner in late), drain_s=self.drain_s)
+            self._log.warning("drain_expired", partitions=self._topics.labels(owner.strand for owner in late), drain_s=self.drain_s)
             self._await_cut(late, end)
             # What has ended is still ours to publish: whatever is not, the next owner does again.
             self._publisher.put(barrier)
             self._await_publisher(barrier, (self._clock.now().mono + end) / 2)
         for owner in owners:
-            self._live.pop(owner.partition, None)
+            self._live.pop(owner.strand, None)
         self._drained -= owners
         self._refresh()
         # At least once, positions go through this thread, which commits for nobody who has ended.
@@ -486,14 +391,10 @@ class Poller:
         owners = frozenset(self._live.values())
         self._joining.clear()
         for owner in owners:
-            self._source.pause(owner.partition)
+            self._source.pause(owner.strand)
         began = self._stopped_at or self._clock.now().mono
         while not (left := frozenset(self._live.values()) & owners) <= self._drained and self._clock.now().mono < began + self.drain_s:
             self._serve(0)
             self._source.poll(POLL_S)
             self._refresh()
         self._give_up(left)
-
-
-def _position(joining: _Joining) -> int | None:
-    return joining.found.position if joining.found is not None else None

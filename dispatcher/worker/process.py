@@ -31,6 +31,7 @@ from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.operations.lane_board import CLIENT_PREFIX
 from dispatcher.core.progress.gap import Cause
+from dispatcher.core.progress.strand import RequestTopic, RequestTopics
 from dispatcher.errors import BrokerError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.attendance import LOOK_S, Attendance
@@ -124,6 +125,12 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
     logger().info("stopped")
 
 
+def topics_of(surroundings: Surroundings) -> RequestTopics:
+    """The request topics, as the owners know them."""
+    requests = surroundings.requests
+    return RequestTopics([RequestTopic(topic.name, topic.topic_id) for topic in requests], requests[0].partitions)
+
+
 def member_name(settings: Settings, protocol: GroupProtocol) -> str | None:
     """The name that a worker has in its group, so that no other has it; None where it is a member like any other.
 
@@ -137,28 +144,28 @@ class Worker:
     """The assembly. Everything is handed to its one owner here; nothing is shared afterwards but letters and read-only numbers."""
 
     def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine, prices: PriceList | None = None) -> None:
-        worker, requests = settings.worker, surroundings.requests
-        self._requests = requests
+        worker = settings.worker
+        self._requests = surroundings.requests
+        self._request_topics = topics_of(surroundings)
         self._protocol = surroundings.protocol
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
         metrics = Metrics(worker.ordering, worker.publishing)
         metrics.closed(name for name, upstream in settings.upstreams.items() if upstream.has_breaker)
-        observer = WorkerObserver(metrics, self._clock)
+        observer = WorkerObserver(metrics, self._clock, self._request_topics.label)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
         self._to_restorer: SimpleQueue[object] = SimpleQueue()
-        topic_id = requests.topic_id_text
-        decoder = Decoder(settings, topic_id, requests.partitions, surroundings.reply_topics)
+        partitions, reply_topics = self._request_topics.partitions, surroundings.reply_topics
+        decoders = [Decoder(settings, name, partitions, reply_topics) for name in self._request_topics.ids]
         room = room_of(settings, surroundings.limits)
         letters = (self._to_poller, self._to_publisher, self._to_restorer)
         billing = Billing(settings, prices)
-        self.engine = Engine(decoder, http, *letters, observer, self._clock, random.random, room, billing)
+        self.engine = Engine(decoders, http, *letters, observer, self._clock, random.random, room, billing)
         self._source = self._made_source(settings, surroundings)
         self.poller = Poller(
             worker,
-            requests.topic_id,
-            requests.partitions,
+            self._request_topics,
             self._source,
             self.engine,
             self._post,
@@ -170,7 +177,7 @@ class Worker:
         )
         self.publisher = self._made_publisher(settings, surroundings, observer)
         self.restorer = Restorer(
-            settings, topic_id, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
+            settings, self._request_topics, CompactedReader(settings), self.engine, self._post, self._to_restorer, self._clock, logger()
         )
         self._membership = Membership(settings, logger=kafka_logger())
         self._times = surroundings.times or DEFAULT_TIMES
@@ -196,14 +203,14 @@ class Worker:
         made = partial(clients.consumer, settings, group=worker.group, protocol=protocol, instance=name, logger=kafka_logger())
         patience_s = SESSIONS * (surroundings.times or DEFAULT_TIMES).session_s + SESSION_END_S
         seat = None if name is None else Seat(name, made, patience_s, leaves=worker.on_stop == "leave")
-        return Source(made(), settings.topics.requests, incremental=protocol != "eager", seat=seat)
+        return Source(made(), *settings.request_topics, incremental=protocol != "eager", seat=seat)
 
     def _made_publisher(self, settings: Settings, surroundings: Surroundings, observer: WorkerObserver) -> Publisher:
         worker, limits = settings.worker, surroundings.limits
         transactional_id = f"{worker.group}/{worker.slot}" if worker.publishing == "exactly_once" else None
         return Publisher(
             settings,
-            surroundings.requests.topic_id,
+            self._request_topics,
             limits,
             self._sink(settings, transactional_id, limits),
             self.engine,
@@ -231,19 +238,19 @@ class Worker:
 
     async def watch(self, settings: Settings) -> None:
         """End the worker once its request topic is not the one that it began with, or another worker has its name."""
-        name = self._requests.name
+        names = [topic.name for topic in self._requests]
         cluster, topics = admin.untried(settings, TOPIC_LOOK_S, logger=kafka_logger()), settings.topics
         others = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control}
         self._topics = TopicWatch(
-            self._requests, lambda: admin.facts_of(cluster, [name]).get(name), lambda: admin.missing_of(cluster, others), logger()
+            self._requests, lambda: admin.facts_of(cluster, names), lambda: admin.missing_of(cluster, others), logger()
         )
         watches = [self._watch("topic watch", self._topics, partial(self._look_due, settings.worker.topic_check_s))]
         # Where the group does not know its members by name; and calls each of them something of its own.
         if member_name(settings, self._protocol) is None and "client.id" not in settings.kafka.properties:
             slot = settings.worker.slot
             of_ours, own = partial(self._membership.of, CLIENT_PREFIX + slot), lambda: self.poller.member_id
-            names = Namesakes(slot, of_ours, own, self._clock, self._times.session_s)
-            watches.append(self._watch("name watch", names, lambda: asyncio.sleep(names.again_in_s)))
+            namesakes = Namesakes(slot, of_ours, own, self._clock, self._times.session_s)
+            watches.append(self._watch("name watch", namesakes, lambda: asyncio.sleep(namesakes.again_in_s)))
         await asyncio.gather(*watches)
 
     async def _watch(self, name: str, watch: TopicWatch | Namesakes, due: Callable[[], Awaitable[None]]) -> None:
@@ -260,7 +267,7 @@ class Worker:
 
     async def attend(self) -> None:
         """See that the group and our client agree on what is ours, and join anew where they do not."""
-        given = partial(self._membership.given, topic=self._requests.name)
+        given = partial(self._membership.given, topics=[topic.name for topic in self._requests])
         attendance = Attendance(lambda: self._source.held, given, self._source.rejoin, logger(), self._times.heartbeat_s)
         try:
             while not self.poller.is_ending:
@@ -279,7 +286,7 @@ class Worker:
 
     def report(self, settings: Settings) -> Reporter:
         """Begin to tell of the lanes in the workers topic; to be closed by the caller."""
-        reporter = reporter_of(settings, self._requests.topic_id_text, self.engine, self._post, self._clock)
+        reporter = reporter_of(settings, self._request_topics, self.engine, self._post, self._clock)
         reporter.start()
         return reporter
 

@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from dispatcher.core.lanes.outcome import Outcome
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker.at_least_once import AtLeastOnce, PlainSink
 from dispatcher.worker.clock import Clock
@@ -45,7 +46,7 @@ class Publisher:
     def __init__(
         self,
         settings: Settings,
-        topic_id: bytes,
+        topics: RequestTopics,
         limits: Mapping[str, int],
         sink: Sink,
         engine: EngineDoor,
@@ -66,14 +67,14 @@ class Publisher:
         self._insistence = Insistence(snapshot, observer, clock)
         self.is_open = False
 
-        self._frontier = Frontier(topic_id)
+        self._frontier = Frontier(topics)
 
         def acknowledge(outcomes: list[Outcome]) -> None:
             post(engine.acknowledged, outcomes)
 
         self._way: ExactlyOnce | AtLeastOnce
         if settings.worker.publishing == "exactly_once":
-            self._way = ExactlyOnce(settings, topic_id, self._destinations, self._frontier, sink, self._insistence, acknowledge)
+            self._way = ExactlyOnce(settings, self._destinations, self._frontier, sink, self._insistence, acknowledge)
         else:
             self._way = AtLeastOnce(self._destinations, self._frontier, sink, self._insistence, acknowledge, poller)
 

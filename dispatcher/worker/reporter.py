@@ -16,6 +16,7 @@ from dispatcher.adapters.kafka import bulletin as bulletins
 from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.core.internal.lane_report import WorkerReport, tombstone
 from dispatcher.core.messages.record import Message
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.engine import Engine
@@ -107,9 +108,9 @@ class Reporter:
             self._letters.put(Word.NOTHING)
 
 
-def reporter_of(settings: Settings, topic_id: str, engine: Engine, post: Post, clock: Clock) -> Reporter:
-    """The reporter of a worker, which tells of the engine's lanes. `topic_id` is the request topic's, as text."""
-    view, worker, topic = LaneView(settings, topic_id), settings.worker, settings.topics.workers
+def reporter_of(settings: Settings, topics: RequestTopics, engine: Engine, post: Post, clock: Clock) -> Reporter:
+    """The reporter of a worker, which tells of the engine's lanes."""
+    view, worker, topic = LaneView(settings.worker, topics), settings.worker, settings.topics.workers
     bulletin = bulletins.Bulletin(settings, Grumble(), logger=kafka_logger())
 
     def report() -> Iterator[WorkerReport | None]:

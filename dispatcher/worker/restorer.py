@@ -21,6 +21,7 @@ from dispatcher.core.internal.tried import Noted
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.recorded import Recorded
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.errors import BrokerAway
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import Clock
@@ -53,7 +54,10 @@ class EngineDoor(Protocol):
 
 @dataclass(slots=True)
 class _Job:
-    """One reading, done in steps. `begin` starts it, and starts it again after Kafka was away. Times are monotonic seconds."""
+    """One reading, done in steps. `begin` starts it, and starts it again after Kafka was away. Times are monotonic seconds.
+
+    `owners` are of one topic, by partition.
+    """
 
     what: str
     begin: Callable[[], Steps]
@@ -75,7 +79,7 @@ class Restorer:
     def __init__(
         self,
         settings: Settings,
-        topic_id_text: str,
+        requests: RequestTopics,
         reader: Reader,
         engine: EngineDoor,
         post: Post,
@@ -86,11 +90,13 @@ class Restorer:
         topics = settings.topics
         self._control = topics.control
         self._reader = reader
-        self._parked = ParkedLog(topics.parked, topics.requests, topic_id_text, reader, log)
-        self._journal = JournalLog(settings, topic_id_text, reader, clock, log)
-        # What an assignment has to know before its first call, in the order in which the engine is told.
-        state = StateLog(topics.state, topics.requests, topic_id_text, reader, log)
-        self._logs: tuple[ParkedLog | JournalLog | StateLog, ...] = self._parked, self._journal, state
+        others = {topic: frozenset(requests.ids) - {topic.id_text} for topic in requests.of}
+        self._parked = [ParkedLog(topics.parked, topic, others[topic], reader, log) for topic in requests.of]
+        self._journals = [JournalLog(settings, topic, reader, clock, log) for topic in requests.of]
+        states = [StateLog(topics.state, topic, others[topic], reader, log) for topic in requests.of]
+        # What an assignment has to know before its first call, by request topic, in the order in which the engine is told.
+        self._logs: list[tuple[ParkedLog | JournalLog | StateLog, ...]]
+        self._logs = list(zip(self._parked, self._journals, states, strict=True))
         self._engine = engine
         self._post = post
         self._inbox = inbox
@@ -138,7 +144,7 @@ class Restorer:
     def _serve(self, letter: object) -> None:
         match letter:
             case Restore(owner):
-                self._restores[owner.partition] = owner
+                self._restores[owner.strand] = owner
             case Fetch(owner):
                 self._fetches.setdefault(owner, []).append(letter)
             case Recall(owner):
@@ -153,8 +159,8 @@ class Restorer:
     def _forget(self, owner: Owner) -> None:
         self._fetches.pop(owner, None)
         self._recalls.pop(owner, None)
-        if self._restores.get(owner.partition) == owner:
-            del self._restores[owner.partition]
+        if self._restores.get(owner.strand) == owner:
+            del self._restores[owner.strand]
         for job in self._jobs:
             if job.owners.get(owner.partition) == owner:
                 del job.owners[owner.partition]
@@ -170,13 +176,15 @@ class Restorer:
             return
         kinds = [job.what for job in self._jobs]
         if self._restores and kinds.count("restore") < RESTORES_MAX and all(job.waits_since for job in self._jobs if job.what == "restore"):
-            owners, self._restores = self._restores, {}
-            self._jobs.append(_Job("restore", partial(self._restore, owners), owners))
+            restores, self._restores = self._restores, {}
+            for source in sorted({owner.source for owner in restores.values()}):
+                owners = {owner.partition: owner for owner in restores.values() if owner.source == source}
+                self._jobs.append(_Job("restore", partial(self._restore, source, owners), owners))
         for owner in self._next("fetch", self._fetches, FETCHES_MAX):
-            fetch = partial(self._parked.fetch, self._fetches.pop(owner), partial(self._post, self._engine.fetched))
+            fetch = partial(self._parked[owner.source].fetch, self._fetches.pop(owner), partial(self._post, self._engine.fetched))
             self._jobs.append(_Job("fetch", fetch, {owner.partition: owner}))
         for owner in self._next("recall", self._recalls, RECALLS_MAX):
-            recall = partial(self._journal.recall, self._recalls.pop(owner), partial(self._post, self._engine.recalled))
+            recall = partial(self._journals[owner.source].recall, self._recalls.pop(owner), partial(self._post, self._engine.recalled))
             self._jobs.append(_Job("recall", recall, {owner.partition: owner}))
 
     def _next(self, what: str, waiting: Collection[Owner], most: int) -> list[Owner]:
@@ -227,21 +235,21 @@ class Restorer:
             hint = "an open transaction is waited for: if it does not end, see `kafka-transactions.sh find-hanging`"
             self._log.warning("restorer_waits", what=job.what, partitions=sorted(job.owners), hint=hint)
 
-    def _restore(self, owners: dict[int, Owner]) -> Steps:
+    def _restore(self, source: int, owners: dict[int, Owner]) -> Steps:
         """First what was wanted of these lanes when their last owner let them go: its last transaction may have halted one."""
         end = (yield from self._reader.ends(self._control, [0]))[0]
         yield from self._read_control(end)
         found: dict[Owner, dict[int, object]] = {}
         # Beside each other: an open transaction in one partition's topic holds up no other partition.
-        yield from beside(*(log.restore(owners, partial(self._restored, owners, found, n)) for n, log in enumerate(self._logs)))
+        yield from beside(*(log.restore(owners, partial(self._restored, owners, found, n)) for n, log in enumerate(self._logs[source])))
 
     def _restored(self, owners: dict[int, Owner], found: dict[Owner, dict[int, object]], number: int, owner: Owner, what: object) -> None:
         """One of the logs has been read of this partition; the engine is told once all are."""
         told = found.setdefault(owner, {})
         told[number] = what
-        if len(told) == len(self._logs) and owners.get(owner.partition) == owner:
+        if len(told) == len(self._logs[owner.source]) and owners.get(owner.partition) == owner:
             del owners[owner.partition]
-            self._post(self._engine.restored, owner, *(told[n] for n in range(len(self._logs))))
+            self._post(self._engine.restored, owner, *(told[n] for n in sorted(told)))
 
     # --- the control topic ----------------------------------------------------------------------------------------------------------
 

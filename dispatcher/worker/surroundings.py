@@ -21,7 +21,7 @@ RECORD_MIN_BYTES = 16 * 1024
 class Surroundings:
     """What a worker learns from the broker before it begins."""
 
-    requests: TopicFacts
+    requests: tuple[TopicFacts, ...]  # in the order of `Settings.request_topics`
     reply_topics: Mapping[str, int]
     limits: Mapping[str, int]  # bytes of one record, per topic that is written
     protocol: GroupProtocol
@@ -31,30 +31,32 @@ class Surroundings:
 def survey(settings: Settings) -> Surroundings:
     """Ask the broker about topics and group protocol. Raises BrokerError or ConfigError where a worker could not keep its promises."""
     topics = settings.topics
-    named = (topics.requests, topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state)
-    ours = (*named, topics.control, topics.workers)
+    asked = settings.request_topics
+    named = (topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state)
+    written = (*named, topics.control, topics.workers)
+    ours = (*asked, *written)
     cluster = admin.connect(settings, FACTS_TIMEOUT_S)
     found = admin.facts_of(cluster, {*ours, *topics.reply_topics})
     missing = {*ours, *topics.reply_topics} - set(found)
     if missing:
         raise ConfigError(f"topics are missing: {', '.join(sorted(missing))}", "run `dispatcher topics init`")
-    requests = found[topics.requests]
+    requests = tuple(found[name] for name in asked)
     _refuse_counts(
-        requests,
-        [found[name] for name in named if name != topics.requests],
+        requests[0],
+        [found[name] for name in (*asked[1:], *named)],
         [found[name] for name in (topics.control, topics.workers)],
     )
     _refuse_small([found[name] for name in (topics.replies, topics.dead_letters, *topics.reply_topics)])
-    closed = [name for name in ours if name != topics.requests and not found[name].is_writable]
+    closed = [name for name in written if not found[name].is_writable]
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
     protocol = settings.worker.protocol
     times = clients.kip848_times(cluster.client) if protocol in {"auto", "consumer"} else None
     if protocol == "auto":
         protocol = "cooperative" if times is None else "consumer"
-    written = {topics.replies, topics.dead_letters, topics.parked, topics.journal, topics.state, topics.control, *topics.reply_topics}
+    sized = {*named, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
-    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in written}, protocol, times)
+    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in sized}, protocol, times)
 
 
 def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:

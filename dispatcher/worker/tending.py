@@ -46,10 +46,10 @@ class Tending:
 
     def note(self, *changed: Partition) -> None:
         """These hold more or less than before: who has to stop, and who may go on, also where others have given them room."""
-        gave = [self._buffer.note(partition.owner.partition, partition.held) for partition in changed]
+        gave = [self._buffer.note(partition.owner.strand, partition.held) for partition in changed]
         own = Amount(self._room.records, self._room.size_bytes)
         for partition in self._holder.partitions.values() if any(gave) else changed:
-            partition.limit = self._buffer.limit(partition.owner.partition, own)
+            partition.limit = self._buffer.limit(partition.owner.strand, own)
             match partition.flow():
                 case Flow.PAUSE:
                     self._poller.put(Pause(partition.owner))
@@ -60,11 +60,11 @@ class Tending:
 
     def came(self, partition: Partition) -> None:
         """A partition is new here."""
-        self._buffer.note(partition.owner.partition, partition.held)
+        self._buffer.note(partition.owner.strand, partition.held)
 
     def went(self, owner: Owner) -> None:
         """It is gone."""
-        self._buffer.forget(owner.partition)
+        self._buffer.forget(owner.strand)
 
     def closed(self, owner: Owner) -> None:
         """It starts nothing more."""

@@ -7,7 +7,7 @@ nothing is called a second time. Until then the worker is not ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from dispatcher.adapters.kafka.admin import TopicFacts
@@ -27,12 +27,14 @@ class Log(Protocol):
 class TopicWatch:
     """Compares the topics with what the worker began with. Owned by whoever calls `look`, in one thread at a time.
 
-    `fault`: what is wrong with the request topic, None where nothing is; `missing`: which of our other topics are not there, by name.
-    `facts` gives the request topic's, None where there is no such topic, and `lacks` which others are missing; both may block, and raise
+    `fault`: what is wrong with a request topic, None where nothing is; `missing`: which of our other topics are not there, by name.
+    `facts` gives those of the request topics that there are, and `lacks` which others are missing; both may block, and raise
     BrokerError where Kafka does not answer.
     """
 
-    def __init__(self, begun: TopicFacts, facts: Callable[[], TopicFacts | None], lacks: Callable[[], frozenset[str]], log: Log) -> None:
+    def __init__(
+        self, begun: Sequence[TopicFacts], facts: Callable[[], Mapping[str, TopicFacts]], lacks: Callable[[], frozenset[str]], log: Log
+    ) -> None:
         self.fault: BrokerError | None = None
         self.missing: tuple[str, ...] = ()
         self._begun = begun
@@ -66,16 +68,20 @@ class TopicWatch:
         else:
             self._log.info("topics_are_back")
 
-    def _wrong(self, found: TopicFacts | None) -> BrokerError | None:
-        name = self._begun.name
-        if found is None:
-            return BrokerError(f"the request topic {name} was deleted", "`dispatcher topics init` makes it anew; start the worker then")
-        if found.topic_id != self._begun.topic_id:
-            hint = "Kafka drops positions with their topic: run `dispatcher topics init`, then start the worker again"
-            return BrokerError(f"the request topic {name} was made anew", hint)
-        if found.partitions != self._begun.partitions:
-            return grown(self._begun.partitions)
-        return None
+    def _wrong(self, found: Mapping[str, TopicFacts]) -> BrokerError | None:
+        return next((wrong for one in self._begun if (wrong := _changed(one, found.get(one.name))) is not None), None)
+
+
+def _changed(begun: TopicFacts, found: TopicFacts | None) -> BrokerError | None:
+    name = begun.name
+    if found is None:
+        return BrokerError(f"the request topic {name} was deleted", "`dispatcher topics init` makes it anew; start the worker then")
+    if found.topic_id != begun.topic_id:
+        hint = "Kafka drops positions with their topic: run `dispatcher topics init`, then start the worker again"
+        return BrokerError(f"the request topic {name} was made anew", hint)
+    if found.partitions != begun.partitions:
+        return grown(begun.partitions)
+    return None
 
 
 def grown(partitions: int) -> BrokerError:

@@ -29,6 +29,7 @@ from dispatcher.worker.letters import Fetch, Recall, Restore, Stop
 from dispatcher.worker.restorer import Restorer
 from tests.e2e.operator import configure
 from tests.e2e.raw_produce import produce as produce_raw
+from tests.specimens import topics_of
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
 
@@ -46,7 +47,14 @@ class Running:
         self.inbox: SimpleQueue[object] = SimpleQueue()
         self.tried: dict[int, Iterable[Tried]] = {}  # what the last answer said is noted
         self.restorer = Restorer(
-            settings, ID, CompactedReader(settings), self, lambda function, *args: function(*args), self.inbox, SystemClock(), logger()
+            settings,
+            topics_of(settings.topics.requests, ID),
+            CompactedReader(settings),
+            self,
+            lambda function, *args: function(*args),
+            self.inbox,
+            SystemClock(),
+            logger(),
         )
         self._thread = Thread(target=self.restorer.run, daemon=True)
         self._thread.start()

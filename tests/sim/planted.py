@@ -38,6 +38,7 @@ from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.exactly_once import ExactlyOnce
 from dispatcher.worker.insistence import Insistence
+from dispatcher.worker.joining import Joining
 from dispatcher.worker.letters import Cut, Snapshot
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.ready import Ready, placed
@@ -316,12 +317,12 @@ def _map_not_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def _map_lost_where_the_epoch_rises(patch: pytest.MonkeyPatch) -> None:
-    next_note = Poller._next_note
+    next_note = Joining._next_note
 
-    def without(self: Poller, partition: int, joining: Any) -> CommitNote:
+    def without(self: Joining, partition: int, joining: Any) -> CommitNote:
         return replace(next_note(self, partition, joining), settled=())
 
-    patch.setattr(Poller, "_next_note", without)
+    patch.setattr(Joining, "_next_note", without)
 
 
 def _map_of_what_is_only_queued(patch: pytest.MonkeyPatch) -> None:

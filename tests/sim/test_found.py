@@ -51,7 +51,7 @@ def test_a_call_that_is_cut_before_its_first_step_does_not_block_its_partition()
         decoder = Decoder(settings, TOPIC_ID_TEXT, 1, {REPLIES: 1})
         ear, clock = Ear("w", process, Counter(), None), ProcessClock(process)
         engine = Engine(
-            decoder, Callee(CALM, calls.append).engine(process), to_poller, SimpleQueue(), SimpleQueue(), ear, clock, Random(3).random
+            [decoder], Callee(CALM, calls.append).engine(process), to_poller, SimpleQueue(), SimpleQueue(), ear, clock, Random(3).random
         )
     finally:
         asyncio._set_running_loop(None)

@@ -23,6 +23,7 @@ from dispatcher.core.lanes.room import Room
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder, Request
 from dispatcher.core.messages.status import Reason
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine
@@ -238,26 +239,27 @@ class Worker:
         asyncio._set_running_loop(process.loop)
         try:
             letters = (self._to_poller, self._to_publisher, self._to_restorer)
-            self.engine = TellingEngine(decoder, callee.engine(process), *letters, self.ear, clock, chance.random, room)
+            self.engine = TellingEngine([decoder], callee.engine(process), *letters, self.ear, clock, chance.random, room)
             self.engine.tell = cluster.tell
         finally:
             asyncio._set_running_loop(None)
+        topics = RequestTopics.alone(TOPIC_ID, cluster.setup.partitions, REQUESTS)
         consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())
         source = Source(consumer, REQUESTS, incremental=cluster.setup.protocol != "eager")
         common = (process.post,)
         self.poller = Poller(
-            *(settings.worker, TOPIC_ID, cluster.setup.partitions, source, self.engine, *common),
+            *(settings.worker, topics, source, self.engine, *common),
             *(self._to_poller, self._to_publisher, clock, self.ear, self._die),
         )
         transactional_id = f"{settings.worker.group}-{settings.worker.slot}" if settings.worker.publishing == "exactly_once" else None
         sink = SimulatedSink(settings, transactional_id, process, cluster, self.ear)
         self.publisher = Publisher(
-            *(settings, TOPIC_ID, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
+            *(settings, topics, LIMITS, sink, self.engine, *common, self._to_publisher, self._to_poller),
             *(lambda: self.poller.snapshot, self.ear, clock),
         )
         reader = Reader(process, cluster)
         self.restorer = Restorer(
-            *(settings, TOPIC_ID_TEXT, reader, self.engine, self._told, self._to_restorer, RestorerClock(process, reader), self.ear)
+            *(settings, topics, reader, self.engine, self._told, self._to_restorer, RestorerClock(process, reader), self.ear)
         )
         process.start("poller", lambda: self.poller.run(self._may_join), self._poller_ended)
         process.start("publisher", self.publisher.run, self._publisher_ended)

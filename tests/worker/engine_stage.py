@@ -139,7 +139,7 @@ class Stage:
         self.wishes: SimpleQueue[object] = SimpleQueue()
         self.decoder = Decoder(of or keyed(), TOPIC_ID, 2, REPLY_TOPICS)
         queues = (self.commands, self.outcomes, self.wishes)
-        self.engine = Engine(self.decoder, self.callee, *queues, self.ear, clock or SystemClock(), lambda: chance, room)
+        self.engine = Engine([self.decoder], self.callee, *queues, self.ear, clock or SystemClock(), lambda: chance, room)
         self.replies: list[Record] = []  # that are published
         self.remembered: list[Finished] = []  # what the journal holds
         self.recalls = 0

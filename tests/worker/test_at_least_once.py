@@ -9,6 +9,7 @@ from threading import Thread
 from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Message
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
@@ -73,7 +74,7 @@ def test_tombstones_come_behind_the_commit() -> None:
         done.append("committed")
         command.answer.put({LOST: "not ours"})
 
-    frontier = Frontier(bytes(16))
+    frontier = Frontier(RequestTopics.alone(bytes(16), 1))
     for owner in (OWNER, LOST):
         frontier.begin(owner, ())
     insistence = Insistence(lambda: snapshots[0], Observer(), SystemClock())

@@ -20,10 +20,11 @@ from dispatcher.core.progress.gap import Cause, Gap
 from dispatcher.worker import lane_view
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.lane_view import LaneView
-from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, now, record, settings, settled
+from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, now, record, settings, settled, topics_of
 
 SETTINGS = settings(worker={"ordering": "key", "slot": "a", "report_interval_s": 3})
-VIEW = LaneView(SETTINGS, TOPIC_ID)
+TOPICS = topics_of(REQUESTS, TOPIC_ID)
+VIEW = LaneView(SETTINGS.worker, TOPICS)
 ROOM = Room(records=100, size_bytes=1 << 20, unpublished_s=10)
 
 
@@ -157,7 +158,7 @@ def test_a_strict_partition_tells_of_its_one_lane() -> None:
     held = Partition(OWNER, 50, decoder(strict), ROOM, (), partial(_why_held, desired))
     held.restore((), now())
     held.accept([record(key=b"first", offset=50), record(key=b"second", offset=51)], MONO)
-    report = told(held, desired, view=LaneView(strict, TOPIC_ID))
+    report = told(held, desired, view=LaneView(strict.worker, TOPICS))
     assert [("first", PAUSED, 2)] == [(lane.key, lane.why, lane.queued) for lane in report.notable]
 
 

@@ -17,6 +17,7 @@ from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.messages import partitioner
 from dispatcher.core.messages.call import Answered, Call, CallResult
 from dispatcher.core.messages.record import Message
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker import observer
 from dispatcher.worker.clock import SystemClock
@@ -81,11 +82,20 @@ class Pipeline:
         self._letters: tuple[SimpleQueue[Any], ...] = (SimpleQueue(), SimpleQueue(), SimpleQueue())
         self._poller: SimpleQueue[Command] = self._letters[0]
         ear = WorkerObserver(Metrics(made.worker.ordering, made.worker.publishing), clock)
-        self.engine = Engine(decoder(made), Callee(), *self._letters, ear, clock, lambda: 0.0)
+        self.engine = Engine([decoder(made)], Callee(), *self._letters, ear, clock, lambda: 0.0)
         sink: Any = Sink()
         snapshot = Snapshot(1, object(), frozenset({OWNER}))
         self._publisher = Publisher(
-            *(made, bytes(16), {}, sink, self.engine, lambda function, *args: function(*args), self._letters[1], self._poller),
+            *(
+                made,
+                RequestTopics.alone(bytes(16), 1),
+                {},
+                sink,
+                self.engine,
+                lambda function, *args: function(*args),
+                self._letters[1],
+                self._poller,
+            ),
             *(lambda: snapshot, ear, clock),
         )
         self.engine.assigned(OWNER, 0)

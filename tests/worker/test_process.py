@@ -36,7 +36,7 @@ def surroundings(settings: Settings) -> Surroundings:
     """Make up what such a worker was told before."""
     topics = settings.topics
     limits = {topics.replies: 1_000_000, topics.dead_letters: 1_000_000}
-    return Surroundings(TopicFacts(topics.requests, bytes(16), 2, 1_000_000), {topics.replies: 2}, limits, "cooperative")
+    return Surroundings((TopicFacts(topics.requests, bytes(16), 2, 1_000_000),), {topics.replies: 2}, limits, "cooperative")
 
 
 async def ended(publishing: str = "at_least_once", *, signalled: bool = True) -> None:

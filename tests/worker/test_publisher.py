@@ -5,6 +5,7 @@ from __future__ import annotations
 from queue import SimpleQueue
 from typing import Any
 
+from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.letters import Command, Snapshot
@@ -24,7 +25,9 @@ def test_an_idle_publisher_serves_its_clients() -> None:
     """What librdkafka says while Kafka is away for days is taken in, and does not fill the memory."""
     idle: Any = Idle()
     poller: SimpleQueue[Command] = SimpleQueue()
-    publisher = Publisher(Settings(), bytes(16), {}, idle, idle, lambda *_: None, SimpleQueue(), poller, Snapshot, idle, SystemClock())
+    publisher = Publisher(
+        Settings(), RequestTopics.alone(bytes(16), 1), {}, idle, idle, lambda *_: None, SimpleQueue(), poller, Snapshot, idle, SystemClock()
+    )
     publisher.step()
     publisher.step()
     assert 2 == idle.served

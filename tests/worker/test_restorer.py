@@ -24,6 +24,7 @@ from dispatcher.settings import Settings
 from dispatcher.worker import restorer
 from dispatcher.worker.letters import Drained, Fetch, Forget, Recall, Restore, Stop
 from dispatcher.worker.restorer import Restorer
+from tests.specimens import topics_of
 
 ID = "mZfX3kAZQ2y_-dUvVvTkPw"
 # Nothing is remembered of what has ended, but where a test is about that.
@@ -149,7 +150,7 @@ class Set:
         self.topics, self.time, self.log = Topics(), Time(), Log()
         self.inbox: SimpleQueue[object] = SimpleQueue()
         self.told: list[tuple[Any, ...]] = []
-        self.restorer = Restorer(of, ID, self.topics, self, self._post, self.inbox, self.time, self.log)
+        self.restorer = Restorer(of, topics_of(of.topics.requests, ID), self.topics, self, self._post, self.inbox, self.time, self.log)
 
     def commanded(self, records: list[Record]) -> None:
         self.told.append(("commanded", [record.key for record in records]))

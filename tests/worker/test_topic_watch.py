@@ -32,8 +32,8 @@ class Lines:
 )
 def test_what_is_not_as_it_was_is_told_once_it_is_certain(found: TopicFacts | None, words: str) -> None:
     """One look may have met a broker that had just started."""
-    answers = [found, BEGUN, *[found] * SAME_LOOKS]
-    watch = TopicWatch(BEGUN, lambda: answers.pop(0), lambda: NONE, Lines())
+    answers = [() if one is None else (one,) for one in (found, BEGUN, *[found] * SAME_LOOKS)]
+    watch = TopicWatch([BEGUN], lambda: {one.name: one for one in answers.pop(0)}, lambda: NONE, Lines())
     for _ in range(len(answers) - 1):
         watch.look()
         assert watch.fault is None
@@ -44,10 +44,10 @@ def test_what_is_not_as_it_was_is_told_once_it_is_certain(found: TopicFacts | No
 def test_a_broker_that_does_not_answer_says_nothing() -> None:
     """It is waited for, as everywhere in a worker."""
 
-    def silent() -> TopicFacts | None:
+    def silent() -> dict[str, TopicFacts]:
         raise BrokerError("no answer")
 
-    watch = TopicWatch(BEGUN, silent, lambda: NONE, Lines())
+    watch = TopicWatch([BEGUN], silent, lambda: NONE, Lines())
     for _ in range(3 * SAME_LOOKS):
         watch.look()
     assert watch.fault is None
@@ -57,7 +57,7 @@ def test_another_topic_that_is_missing_is_told_and_ends_nobody() -> None:
     """Once two looks agree, and once; and so is that it is there again."""
     looks = [{"state"}, {"dlq"}, {"dlq", "state"}, {"dlq", "state"}, {"dlq", "state"}, NONE, NONE]
     lines, answers = Lines(), [frozenset(look) for look in looks]
-    watch = TopicWatch(BEGUN, lambda: BEGUN, lambda: answers.pop(0), lines)
+    watch = TopicWatch([BEGUN], lambda: {BEGUN.name: BEGUN}, lambda: answers.pop(0), lines)
     seen = []
     for _ in looks:
         watch.look()

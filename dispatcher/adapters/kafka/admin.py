@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import struct
 import time
@@ -23,6 +22,7 @@ from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.contact import contact
 from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
 from dispatcher.adapters.kafka.topic_plan import plans
+from dispatcher.core.progress.strand import id_text
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 
@@ -220,11 +220,6 @@ def id_of(topic: TopicDescription) -> bytes:
     """Give a topic's id, 16 bytes."""
     topic_id: Any = topic.topic_id  # their stub does not tell what it can do
     return struct.pack(">qq", topic_id.get_most_significant_bits(), topic_id.get_least_significant_bits())
-
-
-def id_text(topic_id: bytes) -> str:
-    """Give a topic's id as Kafka's tools print it: URL-safe base64 without padding."""
-    return base64.urlsafe_b64encode(topic_id).decode("ascii").rstrip("=")
 
 
 def configuration(cluster: Cluster, name: str) -> dict[str, str]:

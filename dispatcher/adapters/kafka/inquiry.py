@@ -16,11 +16,12 @@ from confluent_kafka.admin._listoffsets import ListOffsetsResultInfo  # `admin` 
 from confluent_kafka.admin._topic import TopicDescription
 
 from dispatcher.adapters.kafka import clients
-from dispatcher.adapters.kafka.admin import SILENCE_S, id_of, id_text, settling
+from dispatcher.adapters.kafka.admin import SILENCE_S, id_of, settling
 from dispatcher.adapters.kafka.faults import MOVED, Complaints, error_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.adapters.kafka.loop import tell
 from dispatcher.adapters.kafka.offsets import Place, ask_edges, offset_of
+from dispatcher.core.progress.strand import id_text
 from dispatcher.errors import BrokerError, ConfigError, DispatcherError
 from dispatcher.settings import Settings
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin._group import MemberAssignment, MemberDescription  # 
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.coordinator import describe_group
+from dispatcher.core.progress.strand import strand_of
 from dispatcher.settings import Settings
 
 # Somebody waits for the answer with a time-out of a few seconds, and asks again.
@@ -49,11 +50,11 @@ class Membership:
         """Whether the group has this member now; no where Kafka does not answer."""
         return any(member.member_id == member_id for member in self._members() or ())
 
-    def given(self, member_id: str, topic: str) -> Given | None:
-        """What the group says of this member; None where it does not know it, it is no KIP-848 group, or Kafka does not answer."""
+    def given(self, member_id: str, topics: Sequence[str]) -> Given | None:
+        """What the group says of this member, by strand; None where it is unknown, it is no KIP-848 group, or Kafka does not answer."""
         for member in self._members() or ():
             if member.member_id == member_id and member.target_assignment is not None:
-                return Given(_numbers(member.assignment, topic), _numbers(member.target_assignment, topic))
+                return Given(_strands(member.assignment, topics), _strands(member.target_assignment, topics))
         return None
 
     def of(self, client_id: str) -> set[str] | None:
@@ -75,5 +76,5 @@ class Membership:
         return members
 
 
-def _numbers(assignment: MemberAssignment, topic: str) -> frozenset[int]:
-    return frozenset(part.partition for part in assignment.topic_partitions if part.topic == topic)
+def _strands(assignment: MemberAssignment, topics: Sequence[str]) -> frozenset[int]:
+    return frozenset(strand_of(topics.index(part.topic), part.partition) for part in assignment.topic_partitions if part.topic in topics)

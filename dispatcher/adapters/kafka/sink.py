@@ -23,6 +23,7 @@ from dispatcher.adapters.kafka.faults import FENCED, is_fatal
 from dispatcher.adapters.kafka.producer import RAISED
 from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.messages.record import Message
+from dispatcher.core.progress.strand import number_of, source_of, strand_of
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 
@@ -167,9 +168,9 @@ class Sink:
                 break
 
     def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None:
-        """Put positions and metadata per partition of the request topic into the transaction, as the member that `group` names."""
-        topic = self._settings.topics.requests
-        offsets = [TopicPartition(topic, n, position, metadata=text) for n, (position, text) in positions.items()]
+        """Put positions and metadata per strand into the transaction, as the member that `group` names."""
+        topics = self._settings.request_topics
+        offsets = [TopicPartition(topics[source_of(n)], number_of(n), position, metadata=text) for n, (position, text) in positions.items()]
         self._step(partial(self._leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
 
     def commit(self) -> None:
@@ -229,7 +230,7 @@ class Sink:
         self._missing = missing
 
     def committed(self, partitions: Iterable[int]) -> dict[int, Committed]:
-        """Stable committed positions of the group, read without being a member. Raises Failed.
+        """Stable committed positions of the group in these strands, read without being a member. Raises Failed.
 
         By a consumer that never joins, not by the admin client: librdkafka 2.16 ends the process with a segmentation fault where that one
         asks for a group's positions while its coordinator loads.
@@ -238,15 +239,21 @@ class Sink:
             self._outsider = clients.consumer(
                 self._settings, group=self._settings.worker.group, protocol="cooperative", logger=self._logger
             )
-        topic = self._settings.topics.requests
+        topics = self._settings.request_topics
+        asked = [TopicPartition(topics[source_of(n)], number_of(n)) for n in partitions]
         try:
-            parts = self._outsider.committed([TopicPartition(topic, n) for n in partitions], timeout=STEP_S)
+            parts = self._outsider.committed(asked, timeout=STEP_S)
         except KafkaException as failure:
             raise Failed(failure.args[0]) from None
         for part in parts:
             if part.error is not None:
                 raise Failed(part.error)
-        return {part.partition: Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for part in parts}
+        return {
+            strand_of(topics.index(part.topic), part.partition): Committed(
+                None if part.offset == OFFSET_INVALID else part.offset, part.metadata
+            )
+            for part in parts
+        }
 
     def serve(self) -> None:
         """Take in what the clients have to say beside answers, while nothing is published: log lines, errors.

@@ -14,6 +14,7 @@ from dispatcher.core.messages.reply import Fault, Reply
 from dispatcher.core.messages.status import Reason, Status
 from dispatcher.core.messages.usage import Usage
 from dispatcher.core.progress.commit_note import Range
+from dispatcher.core.progress.strand import number_of, source_of, strand_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,17 @@ class Owner:
 
     partition: int
     epoch: int
+    source: int = 0  # where the topic of that partition stands among those that the worker reads
+
+    @property
+    def strand(self) -> int:
+        """Which partition of which topic it is."""
+        return strand_of(self.source, self.partition)
+
+
+def owner_of(strand: int, epoch: int) -> Owner:
+    """The assignment of a strand."""
+    return Owner(number_of(strand), epoch, source_of(strand))
 
 
 @dataclass(frozen=True, slots=True)
