@@ -19,8 +19,9 @@ def register(app: typer.Typer) -> None:
 def _worker(ctx: typer.Context) -> None:
     """Run lanes until SIGTERM: take requests, make calls in order, publish replies and dead letters. Logs JSON lines on stderr.
 
-    SIGTERM or Ctrl-C drains: the calls in hand end (at most worker.drain_s), are published, and it exits with 0. A second one ends it at
-    once, with 130: what was in hand is called again by the next worker, or ends there as `outcome_unknown` if it must not be.
+    SIGTERM, Ctrl-C or a terminal that closes (SIGHUP) drains: the calls in hand end (at most worker.drain_s), are published, and it exits
+    with 0. A second one ends it at once, with 130: what was in hand is called again by the next worker, or ends there as `outcome_unknown`
+    if it must not be.
     """
     # Nothing is in hand until the worker has handlers of its own: a stop is a clean end, also while the libraries load.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

@@ -80,13 +80,19 @@ def allow_files(inflight_max: int) -> None:
         logger().warning("files_limited", limit=most, hint=hint)
 
 
+def endings() -> list[signal.Signals]:
+    """Name the signals that end a worker in order. A terminal that closes ends its workers, but for those that were told to outlive it."""
+    is_to_outlive = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # nohup
+    return [signal.SIGTERM, signal.SIGINT, *([] if is_to_outlive else [signal.SIGHUP])]
+
+
 async def run_worker(settings: Settings, secrets: Mapping[str, str], ask: Callable[[Settings], Surroundings] = survey) -> None:
-    """Run lanes until SIGTERM or SIGINT, then drain. Raises DispatcherError where a worker cannot go on.
+    """Run lanes until SIGTERM, SIGINT or SIGHUP, then drain. Raises DispatcherError where a worker cannot go on.
 
     `ask` learns the surroundings from the broker; the demo's mock cluster cannot be asked.
     """
     loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in endings():
         # Nothing is in hand yet: what a thread still asks Kafka is not waited for.
         loop.add_signal_handler(name, _exit, 0)
     allow_files(settings.worker.inflight_max)
@@ -101,7 +107,7 @@ async def run_worker(settings: Settings, secrets: Mapping[str, str], ask: Callab
 async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -> None:
     """Run an assembled worker to its end."""
     loop = asyncio.get_running_loop()
-    for name in (signal.SIGTERM, signal.SIGINT):
+    for name in endings():
         loop.add_signal_handler(name, worker.signalled)
     logger().info(
         "started",

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT at any moment of a worker's life: it ends, in time, with the exit code that says how."""
+"""SIGTERM, SIGINT and SIGHUP at any moment of a worker's life: it ends, in time, with the exit code that says how."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_signal_at_any_moment_is_an_end_in_time(settings: SettingsFactory, tmp
         names = []
         for number in range(times):
             names += set_up.submit([f"doc:{n}" for n in range(40)], prefix=f"r{number}")
-            ending = chance.choice((signal.SIGTERM, signal.SIGINT))
+            ending = chance.choice((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
             ordering = chance.choice(("partition", "key"))
             ended(set_up, ending, chance.uniform(0, LIFE_S), is_early=number % 3 == 0, ordering=ordering)
         eventually(lambda: set_up.members() == 0, what="nobody is left in the group")

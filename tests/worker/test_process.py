@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import signal
 import socket
 from threading import Event
 
@@ -58,6 +59,13 @@ def test_a_signal_ends_a_worker_whose_broker_has_gone(publishing: str, monkeypat
     """Nothing of ours is unpublished: a producer that never came up, or a step that Kafka does not answer, is not waited for."""
     monkeypatch.setattr(process, "PUBLISHER_END_S", 0.1)
     asyncio.run(ended(publishing))
+
+
+def test_a_terminal_that_closes_ends_its_workers_but_those_under_nohup(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker without a handler of SIGHUP would end as after a crash: its partitions wait for its session to run out."""
+    assert [signal.SIGTERM, signal.SIGINT, signal.SIGHUP] == process.endings()
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.SIG_IGN)
+    assert [signal.SIGTERM, signal.SIGINT] == process.endings()
 
 
 @pytest.fixture
