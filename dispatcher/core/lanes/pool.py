@@ -105,6 +105,11 @@ class Pool:
         self._waiting.setdefault(offset, _Waiting(key, wall, wall)).asked = wall
         return Answer.LACKS
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a request waits for it, or has not heard yet that it waits for nothing."""
+        return bool(self._waiting or self._given_up)
+
     def leave(self, offset: int) -> None:
         """This request waits no more: its call begins, or it has ended."""
         self._waiting.pop(offset, None)
