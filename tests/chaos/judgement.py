@@ -69,6 +69,7 @@ def judge(group: Group, scenery: Scenery) -> Judgement:
     scene = Scene(group.crew.fates.values(), scenery.troubles, evidence.given, evidence.lost)
     made.findings += _side_by_side(made, evidence, scene)
     made.findings += _again(made, evidence, scene)
+    made.findings += _past_their_grace(group, scene)
     made.findings += evidence.misreported()
     killed = {name: fate.killed_at for name, fate in group.crew.fates.items() if fate.killed_at is not None}
     served = list(evidence.served())
@@ -237,6 +238,18 @@ def _again(made: Judgement, evidence: _Evidence, scene: Scene) -> list[Finding]:
         if cause == "unexplained":
             found.append(Finding("repeats", call.start, call.request_id, f"{_told(call)} was called again for no reason"))
     return found
+
+
+def _past_their_grace(group: Group, scene: Scene) -> Iterator[Finding]:
+    """Calls end in less time than a hand-over has: what was not done by then was held up by something, or it is repeated for no reason.
+
+    A worker that cannot go on takes no time for it.
+    """
+    for name, worker in group.crew.workers.items():
+        for event in worker.events("drain_expired"):
+            at, grace_s = at_of(event), event["drain_s"]
+            if grace_s > CALL_TIMEOUT_S and scene.delay(name, at - grace_s, at) == "unexplained":
+                yield Finding("other", at, "", f"{name} gave up {event['partitions']} after its grace of {grace_s:g} s, for no reason")
 
 
 def _told(call: Call) -> str:

@@ -125,12 +125,19 @@ class Scene:
         # It began none after that, but the callee may have heard of one a moment later: it was on its way.
         if fate.killed_at is not None and fate.killed_at <= until:
             return "worker killed"
-        if any(froze <= until and since <= thawed for froze, thawed in fate.frozen):
-            return "worker frozen"
+        if (delayed := self.delay(worker, since, until)) == "worker frozen":
+            return delayed
         if any(since <= at <= until for at in fate.overstayed):
             return "worker past its grace"
         if fate.ended_at is not None and since <= fate.ended_at <= until:
             return "worker ended by itself"
+        return delayed
+
+    def delay(self, worker: str, since: float, until: float) -> Cause:
+        """Say what may have held `worker` up in that time, though it lived."""
+        fate = self._fates[worker]
+        if any(froze <= until and since <= thawed for froze, thawed in fate.frozen):
+            return "worker frozen"
         if any(t.since <= until and since <= t.until + AFTERMATH_S and (fate.is_proxied or not t.is_of_ways) for t in self._troubles):
             return "broker trouble"
         return "unexplained"

@@ -103,6 +103,19 @@ def _let_go_in_trouble(paper: Paper) -> None:
     paper.troubles.append(Trouble("kill broker", paper.began + 20, paper.began + 40))
 
 
+def _past_its_grace(paper: Paper, drain_s: float = 10.0) -> None:
+    """The first owner lives on, hands over, and leaves what it had called to the next one."""
+    paper.fates["one"].killed_at = None
+    paper.fates["one"].overstayed.append(paper.began + 36)
+    paper.say("one", 36, "drain_expired", partitions=[0], drain_s=drain_s)
+    paper.say("one", 36.1, "handed_over", partitions=[0])
+
+
+def _past_its_grace_in_trouble(paper: Paper) -> None:
+    _past_its_grace(paper)
+    paper.troubles.append(Trouble("kill broker", paper.began + 20, paper.began + 30))
+
+
 def _lost_in_trouble(paper: Paper) -> None:
     _let_go_in_trouble(paper)
     paper.say("one", 38, "lost", partitions=[0])
@@ -202,6 +215,7 @@ def _with_body_of_another(paper: Paper) -> None:
         pytest.param(_again_after_a_handover, {"repeats"}, id="again_after_a_handover"),
         pytest.param(_let_go_in_trouble, {"repeats"}, id="let_go_in_trouble"),
         pytest.param(lambda paper: _cut_off(paper, 500), {"repeats"}, id="cut_off_too_soon"),
+        pytest.param(_past_its_grace, {"other"}, id="past_its_grace"),
         pytest.param(lambda paper: paper.live("two", 39, 0, 12), {"other"}, id="one_epoch_twice"),
         pytest.param(_stuck, {"lost", "stuck"}, id="stuck"),
         pytest.param(_still_for_a_minute, {"stuck"}, id="still_for_a_minute"),
@@ -236,9 +250,16 @@ def _a_fifth_call_in_an_outage(paper: Paper) -> None:
     paper.say("two", 14.5, "breaker_open")
 
 
-@pytest.mark.parametrize("happened", [_lost_in_trouble, lambda paper: _cut_off(paper, 4001), _a_fifth_call_in_an_outage])
+def _gave_up_at_once(paper: Paper) -> None:
+    _past_its_grace(paper, drain_s=0.0)
+
+
+REASONS = [_lost_in_trouble, _past_its_grace_in_trouble, _gave_up_at_once, lambda paper: _cut_off(paper, 4001), _a_fifth_call_in_an_outage]
+
+
+@pytest.mark.parametrize("happened", REASONS)
 def test_what_has_its_reason_is_no_finding(monkeypatch: pytest.MonkeyPatch, happened: Plant) -> None:
-    """A loss that the log tells of while brokers were away, a call whose time was over."""
+    """A loss that the log tells of while brokers were away, what a broker held up beyond a grace, a call whose time was over."""
     paper = _run()
     happened(paper)
     assert [] == paper.judged(monkeypatch).findings
