@@ -191,6 +191,7 @@ class Worker:
         self._tick = self._clock.now().mono
         self._signals = 0
         self._signalled_at = 0.0
+        self._publish_s = worker.commit_budget_s
         self._grace_s = worker.drain_s + worker.commit_budget_s + LEAVE_S
         self._fault: DispatcherError | None = None
         self._topics: TopicWatch | None = None
@@ -400,7 +401,7 @@ class Worker:
         return ", ".join(f"{name} has not turned for {now - tick:.0f} s" for name, tick in ticks.items() if now - tick > LIVE_S)
 
     def _unready(self) -> str:
-        """`/readyz`: member of the group, every partition resolved, producer open, topics there, not draining, nor broken for good."""
+        """`/readyz`: member of the group, every partition resolved, what is done gets published, not draining, nor broken for good."""
         if self._signals:
             return "draining"
         if self._fault is not None or self.poller.is_ending:
@@ -409,6 +410,9 @@ class Worker:
             return "joining"
         if self._topics is not None and (missing := self._topics.missing):
             return f"missing: {', '.join(missing)}"
+        since, now = self.publisher.publishing_since, self._clock.now().mono
+        if since is not None and now - since > self._publish_s:
+            return f"nothing could be published for {now - since:.0f} s"
         unconfirmed = self.poller.unconfirmed
         return "" if unconfirmed is None or self._membership.holds(unconfirmed) else "joining"
 

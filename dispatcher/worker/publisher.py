@@ -41,7 +41,7 @@ class EngineDoor(Protocol):
 
 
 class Publisher:
-    """Runs in its own thread (`run`). `tick` and `is_open` are read by others."""
+    """Runs in its own thread (`run`). `tick`, `is_open` and `publishing_since` (monotonic; None while nothing waits) are read by others."""
 
     def __init__(
         self,
@@ -66,6 +66,7 @@ class Publisher:
         self._stopped = False
         self._insistence = Insistence(snapshot, observer, clock)
         self.is_open = False
+        self.publishing_since: float | None = None
 
         self._frontier = Frontier(topics)
 
@@ -109,10 +110,12 @@ class Publisher:
         outcomes, barrier = self._gather(first)
         self._next_start = self._clock.now().mono + self._interval_s
         if outcomes:
+            self.publishing_since = self._clock.now().mono
             self._way.publish([self._destinations.ready(outcome) for outcome in outcomes])
             if self._frontier.cuts:
                 self._frontier.cuts = 0
                 self._insistence.observer.publish_failed("commit_map", "TOO_LARGE")
+        self.publishing_since = None
         if barrier is not None:
             barrier.answer.put("past")
 

@@ -149,6 +149,44 @@ def test_a_worker_that_cannot_go_on_is_not_ready_from_then_on(client: str, monke
     assert [(200, "ok\n"), (503, "ending\n"), (503, "ending\n")] == asyncio.run(run())
 
 
+def test_a_worker_that_cannot_publish_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than one publication may take, whatever keeps it: the page says for how long; once it went through it is ready again."""
+    stuck, through = Event(), Event()
+
+    def publish(publisher: Publisher) -> None:
+        publisher.is_open = True
+        stuck.wait(WITHIN_S)
+        publisher.publishing_since = publisher.tick - 2 * Settings().worker.commit_budget_s
+        through.wait(WITHIN_S)
+        publisher.publishing_since = None
+
+    monkeypatch.setattr(Publisher, "run", publish)
+    monkeypatch.setattr(Source, "poll", lambda *_: Batch())
+    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
+    monkeypatch.setattr(Poller, "is_ready", property(lambda _: True, lambda *_: None), raising=False)
+    monkeypatch.setattr(Poller, "unconfirmed", property(lambda _: None, lambda *_: None), raising=False)
+
+    async def run() -> list[tuple[int, str]]:
+        settings = without_broker()
+        http = open_engine(settings, {})
+        worker = Worker(settings, surroundings(settings), http)
+        try:
+            found = [await _readiness(worker, until=200)]
+            stuck.set()
+            found.append(await _readiness(worker, until=503))
+            through.set()
+            return [*found, await _readiness(worker, until=200)]
+        finally:
+            stuck.set()
+            through.set()
+            worker.close()
+            await http.close()
+
+    good, bad, again = asyncio.run(run())
+    assert (good, again) == ((200, "ok\n"), (200, "ok\n"))
+    assert "nothing could be published for" in bad[1]
+
+
 async def _readiness(worker: Worker, until: int) -> tuple[int, str]:
     """Ask `/readyz` until it answers so; its loop turns meanwhile."""
     url = f"http://127.0.0.1:{worker.health.port}/readyz"
