@@ -165,9 +165,9 @@ class Engine:
             if (partition := self._of(owner)) is not None:
                 self._observer.measured(partition, end, now)
 
-    def share(self, name: str, part: float, concurrency: int | None) -> None:
-        """This part of a configured limit is this worker's from now on: see `Limit.share`."""
-        self._gate.share(name, part, concurrency, self._clock.now().mono)
+    def grant(self, name: str, dimension: str, amount: int, spent: int = 0) -> None:
+        """So much of a configured limit is this worker's from now on: see `Limit.grant`."""
+        self._gate.limits[name].grant(dimension, amount, self._clock.now().mono, spent)
         self._admission.look_at_all()
 
     # --- from the publisher ---------------------------------------------------------------------------------------------------------

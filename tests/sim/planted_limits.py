@@ -54,7 +54,8 @@ def _place_kept_by_who_was_cut_off(patch: pytest.MonkeyPatch) -> None:
 
 def _refusals_that_leave_nothing(patch: pytest.MonkeyPatch) -> None:
     def never_again(self: Limit, _: float, now: float) -> None:
-        self.share(0.0, 0, now)
+        for dimension, _, _ in self.quantities():
+            self.grant(dimension, 0, now)
 
     patch.setattr(Limit, "refuse", never_again)
 

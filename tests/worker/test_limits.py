@@ -217,13 +217,13 @@ async def test_a_call_counts_from_when_it_is_made() -> None:
 async def test_a_share_of_nothing_lets_nobody_through_until_it_grows() -> None:
     """What is gained starts empty for a window."""
     stage = Stage(of({"openai": {"upstream": "openai", "requests": 4, "window_s": 0.2, "margin_s": 0}}))
-    stage.engine.share("openai", 0.0, None)
+    stage.engine.grant("openai", "requests", 0)
     owner = stage.assign()
     await stage.play()
     stage.deliver(owner, *[(n, b"k%d" % n) for n in range(4)])
     await stage.play()
     assert ([], {"limit"}) == (stage.callee.started, reasons(stage))
-    stage.engine.share("openai", 0.5, None)
+    stage.engine.grant("openai", "requests", 2, 2)
     await stage.play()
     assert [] == stage.callee.started
     await stage.until(lambda: [0, 1] == stage.callee.started)

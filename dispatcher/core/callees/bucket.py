@@ -6,6 +6,8 @@ the capacity in one window, which a provider that counts by windows refuses.
 
 from __future__ import annotations
 
+import math
+
 from dispatcher.core.callees.window import Slot
 
 # Times are doubles: what is missing by a rounding is there.
@@ -15,12 +17,27 @@ _TINY = 1e-7
 class Bucket:
     """Owned by one meter. Kept as what is used of it, so that the capacity may change. Times are monotonic seconds."""
 
-    __slots__ = ("_at", "_used", "_window_s")
+    __slots__ = ("_at", "_gone", "_gone_at", "_used", "_window_s")
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._used = 0.0
         self._at: float | None = None
+        self._gone, self._gone_at = 0.0, 0.0  # what was used of a part that is not ours any more, and when it went
+
+    def used(self, capacity: int, now: float) -> int:
+        """How much is used of it now, in whole numbers; of what went, what has not been refilled since."""
+        self._refill(capacity, now)
+        return math.ceil(self._used + self._left(now) - _TINY)
+
+    def resize(self, before: int, capacity: int, now: float) -> None:
+        """There is so much from now on. What is used beyond that goes with the part that it is of, which others refill in a window."""
+        self._refill(before, now)
+        goes = max(0.0, self._used - capacity) if capacity < before else -min(self._left(now), capacity - before)
+        self._used, self._gone, self._gone_at = self._used - goes, self._left(now) + goes, now
+
+    def _left(self, now: float) -> float:
+        return self._gone * max(0.0, 1 - (now - self._gone_at) / self._window_s)
 
     def free_at(self, needed: int, capacity: int, now: float) -> float | None:
         """When there is room for so much beside what is used: `now` where there is; None where it is more than there ever is."""

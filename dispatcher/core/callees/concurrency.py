@@ -14,11 +14,15 @@ class Concurrency:
         self._open = 0
         self._until: deque[float] = deque()  # of those that count on, in order
 
-    def free_at(self, most: int, now: float) -> float | None:
-        """When one more may be open beside those that are: `now` where it may; None: when one of them has ended."""
+    def count(self, now: float) -> int:
+        """How many are open, or count on."""
         while self._until and self._until[0] <= now:
             self._until.popleft()
-        over = self._open + len(self._until) + 1 - most
+        return self._open + len(self._until)
+
+    def free_at(self, most: int, now: float) -> float | None:
+        """When one more may be open beside those that are: `now` where it may; None: when one of them has ended."""
+        over = self.count(now) + 1 - most
         if over <= 0:
             return now
         return self._until[over - 1] if over <= len(self._until) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from dispatcher.core.callees.limit import Limit
@@ -34,6 +34,10 @@ class Family(Generic[_W]):
     def waiting(self, way: Way) -> int:
         """How many wait for that upstream."""
         return sum(len(line) for line in self._occupied if line.way is way)
+
+    def occupied(self) -> Iterable[Line[_W]]:
+        """The lines in which somebody stands."""
+        return self._occupied
 
     def join(self, line: Line[_W], waiter: _W, tokens: int) -> None:
         """Stand at the end of that line."""

@@ -11,18 +11,19 @@ and of all upstreams that share a limit with it (`Family`), take turns. A driver
 who is `next` when it is time (`due_at`). No step looks at more than the lines of one family: as many as it has credentials and models with
 limits of their own, however many wait.
 
-All of it is what this worker knows: others have gates of their own.
+All of it is what this worker knows: others have gates of their own, and what of the limits is this one's is found in `shares`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from dispatcher.core.callees.breaker import Bearing, Breaker, State
 from dispatcher.core.callees.family import Family
 from dispatcher.core.callees.finding import TOO_MANY_REQUESTS, Finding, Party
+from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.limiter import Limiter
 from dispatcher.core.callees.line import Line, Stop
 from dispatcher.core.callees.reservation import SILENT, Reservation, Statement
@@ -42,6 +43,14 @@ class Pass:
     credential: str | None
     generation: int
     reservation: Reservation | None = None  # None where it is under no limit
+
+
+class Crowd(NamedTuple):
+    """Who waits for a limit: how many calls, how many tokens they may take, and how many the next of some line may."""
+
+    calls: int = 0
+    tokens: int = 0
+    first_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,10 @@ class Gate(Generic[_W]):
             return False
         taken.reservation.begin(now)
         return True
+
+    def may_begin(self, taken: Pass, now: float) -> bool:
+        """Whether the call that was let through may be made now: what was ours of its limits then may not be so any more."""
+        return taken.reservation is None or taken.reservation.may_begin(now)
 
     def holds(self, taken: Pass) -> bool:
         """Whether a call that is not made yet may be made with this: the breaker is as it was when it was taken."""
@@ -223,9 +236,20 @@ class Gate(Generic[_W]):
 
     # --- limits ---------------------------------------------------------------------------------------------------------------------
 
-    def share(self, name: str, part: float, concurrency: int | None, now: float, *, starts_empty: bool = True) -> None:
-        """From now on this `part` of the limit of that name is this worker's: see `Limit.share`. Then look at all families."""
-        self._limiter.limits[name].share(part, concurrency, now, starts_empty=starts_empty)
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """All that are configured, by name: what of them is ours may be changed, then all families have to be looked at."""
+        return self._limiter.limits
+
+    def waiting(self) -> dict[Limit, Crowd]:
+        """Who waits in the lines of each limit that anybody waits for."""
+        crowds: dict[Limit, Crowd] = {}
+        for family in dict.fromkeys(self._families.values()):
+            for line in family.occupied():
+                for limit in line.limits:
+                    crowd = crowds.get(limit, Crowd())
+                    crowds[limit] = Crowd(crowd.calls + len(line), crowd.tokens + line.tokens, max(crowd.first_tokens, line.first_tokens))
+        return crowds
 
     # --- told -----------------------------------------------------------------------------------------------------------------------
 

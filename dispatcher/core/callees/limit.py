@@ -1,29 +1,36 @@
 """One configured limit: how many calls may be open at once, and how many requests and tokens a window takes.
 
-Our part of it may be scaled while it is used: `share` says which part is this worker's. It is never more than what is configured.
+What of it is ours may change while it is used (`grant`), and may end (`until`). It is never more than what is configured.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from dispatcher.core.callees.bucket import Bucket
 from dispatcher.core.callees.concurrency import Concurrency
 from dispatcher.core.callees.lateness import Lateness
-from dispatcher.core.callees.meter import REQUESTS, TOKENS, Entry, Meter
+from dispatcher.core.callees.meter import CONCURRENCY, REQUESTS, TOKENS, Entry, Meter
 from dispatcher.core.callees.restraint import Restraint
 from dispatcher.core.callees.window import Window
 from dispatcher.settings import LimitSettings
 
 
 class Limit:
-    """Owned by the gate's limiter. Times are monotonic seconds."""
+    """Owned by the gate's limiter. Times are monotonic seconds. `until`: nobody is let through from then on.
 
-    __slots__ = ("_concurrency", "_lateness", "_meters", "_most_open", "_part", "_restraint", "of")
+    `losses` counts how often something of it was taken away: what was let through before may be too much since.
+    """
+
+    __slots__ = ("_concurrency", "_lateness", "_meters", "_most_open", "_restraint", "losses", "of", "until")
 
     def __init__(self, of: LimitSettings) -> None:
         self.of = of
         self._concurrency = None if of.concurrency is None else Concurrency()
         self._most_open = of.concurrency or 0
-        self._part = 1.0
+        self.until = math.inf
+        self.losses = 0
         self._restraint = Restraint(of.window_s)
         self._lateness = Lateness(of.slack_s)
         amounts = ((REQUESTS, of.requests), (TOKENS, of.tokens))
@@ -32,26 +39,50 @@ class Limit:
     @property
     def is_closed(self) -> bool:
         """Whether nothing of it is ours: nobody is let through until that changes."""
-        nothing = any(not meter.capacity(self._part, 1.0) for meter in self._meters)
-        return nothing or (self._concurrency is not None and not self._most_open)
+        return any(not meter.ours for meter in self._meters) or (self._concurrency is not None and not self._most_open)
 
-    def share(self, part: float, concurrency: int | None, now: float, *, starts_empty: bool = True) -> None:
-        """From now on this `part` (0 to 1) of requests and tokens is ours, and so many calls at once (None: the part of them).
-
-        What is gained `starts_empty`: it counts as used for one window, since whoever had it may have used it. Calls that are open beyond
-        what is ours now are let end.
-        """
-        part = min(1.0, max(0.0, part))
-        gained = [meter.capacity(part, 1.0) - meter.capacity(self._part, 1.0) for meter in self._meters]
-        self._part = part
+    def quantities(self) -> Iterator[tuple[str, int, float]]:
+        """What is limited, how much there is of it, and how long what was used of it counts, seconds."""
         if self.of.concurrency is not None:
-            self._most_open = min(self.of.concurrency, int(self.of.concurrency * part) if concurrency is None else max(0, concurrency))
-        for meter, more in zip(self._meters, gained, strict=True):
-            if starts_empty and more > 0:
-                meter.gain(more, self._capacity(meter, now), now)
+            yield CONCURRENCY, self.of.concurrency, 0.0
+        for meter in self._meters:
+            yield meter.dimension, meter.most, meter.span_s
+
+    def used(self, dimension: str, now: float) -> int:
+        """How much of it is in use, or was used in this window; what is held for a call that is about to begin counts."""
+        if dimension == CONCURRENCY:
+            return 0 if self._concurrency is None else self._concurrency.count(now)
+        return sum(meter.used(now) for meter in self._meters if meter.dimension == dimension)
+
+    def held(self, dimension: str) -> int:
+        """How much of it is held for calls that were let through and are not made yet."""
+        return sum(meter.held for meter in self._meters if meter.dimension == dimension)
+
+    def grant(self, dimension: str, amount: int, now: float, spent: int = 0) -> None:
+        """From now on so much of it is ours, of which others have `spent` so much: that counts as used for one window.
+
+        Calls that are open beyond what is ours now are let end.
+        """
+        if dimension == CONCURRENCY and self.of.concurrency is not None:
+            most = max(0, min(self.of.concurrency, amount))
+            self.losses += most < self._most_open
+            self._most_open = most
+        for meter in self._meters:
+            if meter.dimension == dimension:
+                self.losses += meter.grant(amount, spent, now)
+
+    def lend(self, until: float, now: float) -> None:
+        """What is ours is ours until then. Once that was over, whatever was let through before may be too much."""
+        self.losses += now >= self.until
+        self.until = until
 
     def free_at(self, tokens: int, now: float) -> float | None:
-        """When a call of so many tokens may be let through: `now` where it may; None where only somebody else's end can tell."""
+        """When a call of so many tokens may be let through: `now` where it may; None where only somebody else's end can tell.
+
+        Or, where it is more than what is ours of it, somebody else's share.
+        """
+        if now >= self.until:
+            return None
         at = now
         if self._concurrency is not None:
             free_at = self._concurrency.free_at(self._open_max(now), now)
@@ -64,6 +95,20 @@ class Limit:
                 return None
             at = max(at, free_at)
         return at
+
+    def lacks(self, tokens: int) -> bool:
+        """Whether a call of so many tokens could not be let through however free it were: too little of it is ours."""
+        return any(meter.lacks(tokens if meter.dimension == TOKENS else 1) for meter in self._meters) or self.is_closed
+
+    def may_begin(self, entries: list[Entry], losses: int, now: float) -> bool:
+        """Whether a call that was let through after so many losses may still be made now."""
+        if now >= self.until:
+            return False
+        if losses == self.losses:
+            return True
+        if self._concurrency is not None and self._concurrency.count(now) > self._most_open:
+            return False
+        return all(entry.meter.may_begin(entry, now) for entry in entries)
 
     def hold(self, tokens: int) -> list[Entry]:
         """Let a call through; what it has of the meters."""
@@ -93,7 +138,7 @@ class Limit:
         self._restraint.refuse(began, now)
 
     def _capacity(self, meter: Meter, now: float) -> int:
-        return meter.capacity(self._part, self._restraint.factor(now))
+        return meter.capacity(self._restraint.factor(now))
 
     def _open_max(self, now: float) -> int:
         return max(min(1, self._most_open), int(self._most_open * self._restraint.factor(now) + 1e-9))
@@ -101,5 +146,6 @@ class Limit:
 
 def _meter(dimension: str, most: int, of: LimitSettings) -> Meter:
     assert of.window_s is not None
-    counter = Bucket(of.window_s) if of.counting == "bucket" else Window(of.window_s + of.slack_s)
-    return Meter(dimension, most, of.window_s, counter)
+    span_s = of.window_s + of.slack_s
+    counter = Bucket(of.window_s) if of.counting == "bucket" else Window(span_s)
+    return Meter(dimension, most, of.window_s, span_s, counter)

@@ -35,13 +35,14 @@ class Stop:
 class Line(Generic[_W]):
     """Owned by the gate. Times are monotonic seconds."""
 
-    __slots__ = ("_came", "_last", "_turn_s", "_waiting", "claims", "limits", "pace", "way")
+    __slots__ = ("_came", "_last", "_turn_s", "_waiting", "claims", "limits", "pace", "tokens", "way")
 
     def __init__(self, way: Way, pace: Pace, limits: tuple[Limit, ...]) -> None:
         self.way = way
         self.pace = pace
         self.limits = limits
         self.claims: set[Limit] = set()
+        self.tokens = 0  # of all who wait
         self._waiting: OrderedDict[_W, tuple[int, int]] = OrderedDict()  # the number of each, and its tokens
         self._came = 0
         self._last: float | None = None  # when the last turn was
@@ -55,14 +56,20 @@ class Line(Generic[_W]):
         """Who is next."""
         return next(iter(self._waiting))
 
+    @property
+    def first_tokens(self) -> int:
+        """What the call of who is next may take."""
+        return next(iter(self._waiting.values()))[1]
+
     def join(self, waiter: _W, tokens: int) -> None:
         """Stand at the end."""
         self._came += 1
         self._waiting[waiter] = self._came, tokens
+        self.tokens += tokens
 
     def leave(self, waiter: _W) -> None:
         """Stand here no more."""
-        del self._waiting[waiter]
+        self.tokens -= self._waiting.pop(waiter)[1]
         self.claims.clear()
 
     def turn(self, now: float) -> None:
@@ -86,7 +93,7 @@ class Line(Generic[_W]):
         """What keeps somebody who stands here: a limit until it is about its turn, as turns come of late."""
         number, tokens = self._waiting[waiter]
         stop = self.stop(tokens, now) or Stop(self.keeps(now), None)
-        if stop.why != LIMIT or any(limit.is_closed for limit in self.limits):
+        if stop.why != LIMIT or any(limit.lacks(tokens) for limit in self.limits):
             return stop
         # Of those who came before some have left: who is parked stands here no more.
         before = min(number - next(iter(self._waiting.values()))[0], len(self._waiting) - 1)
@@ -108,7 +115,7 @@ class Line(Generic[_W]):
         return self._due_by_limits(now)
 
     def _due_by_limits(self, now: float) -> float | None:
-        tokens = next(iter(self._waiting.values()))[1]
+        tokens = self.first_tokens
         due: float | None = now
         longest: Limit | None = None
         for limit in self.limits:
@@ -121,7 +128,8 @@ class Line(Generic[_W]):
         if longest is None:
             return now
         patience_s = max(limit.of.window_s or 0.0 for limit in self.limits)
-        if longest.is_closed or (due is not None and due - now > patience_s):
+        if longest.lacks(tokens) or (due is not None and due - now > patience_s):
             self.claims.clear()
-        self.claims.add(longest)
+        if not longest.lacks(tokens):
+            self.claims.add(longest)
         return due

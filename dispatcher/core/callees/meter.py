@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dispatcher.core.callees.bucket import Bucket
 from dispatcher.core.callees.ceiling import Ceiling
 from dispatcher.core.callees.window import Slot, Window
 
-REQUESTS, TOKENS = "requests", "tokens"
+REQUESTS, TOKENS, CONCURRENCY = "requests", "tokens", "concurrency"
 # Of a window: what is later than that part of it was rather slow than late.
 LATE_MAX = 4
 
@@ -16,46 +19,82 @@ LATE_MAX = 4
 class Meter:
     """Owned by one limit. `dimension`: what is counted; `most`: how much of it in a window. Amounts are whole numbers.
 
-    `part` and `factor` say how much of that is ours to use: the share of this worker, and what of it after complaints.
+    `ours` is what of that is this worker's, a `factor` how much of it may be used after complaints. What is used counts for `span_s`; what
+    is `held` is for calls that are about to begin.
     """
 
-    __slots__ = ("_ceiling", "_counter", "_held", "dimension", "most", "window_s")
+    __slots__ = ("_ceiling", "_counter", "_fades", "_gained", "dimension", "held", "most", "ours", "span_s", "window_s")
 
-    def __init__(self, dimension: str, most: int, window_s: float, counter: Window | Bucket) -> None:
+    def __init__(self, dimension: str, most: int, window_s: float, span_s: float, counter: Window | Bucket) -> None:
         self.dimension = dimension
-        self.most = most
+        self.most = self.ours = most
         self.window_s = window_s
+        self.span_s = span_s
         self._counter = counter
         self._ceiling = Ceiling()
-        self._held = 0
+        self.held = 0
+        self._fades = isinstance(counter, Bucket)
+        self._gained: deque[tuple[float, int]] = deque()  # when, and how much of it others had spent
 
-    def capacity(self, part: float, factor: float) -> int:
-        """How much may be used in a window. Complaints leave one at least, where our share does."""
-        ours = self.most * part
-        return max(min(1, _whole(ours)), _whole(ours * factor))
+    def capacity(self, factor: float) -> int:
+        """How much may be used in a window. Complaints leave one at least, where there is one."""
+        return max(min(1, self.ours), _whole(self.ours * factor))
+
+    def used(self, now: float) -> int:
+        """How much we have used in this window, or hold; what others had spent of what we gained is theirs to tell."""
+        theirs = sum(amount * max(0.0, 1 - (now - at) / self.window_s) if self._fades else amount for at, amount in self._theirs(now))
+        return self.held + max(0, math.ceil(self._counter.used(self.ours, now) - theirs))
+
+    def _theirs(self, now: float) -> Iterable[tuple[float, int]]:
+        while self._gained and now >= self._gained[0][0] + self.span_s:
+            self._gained.popleft()
+        return self._gained
+
+    def grant(self, amount: int, spent: int, now: float) -> bool:
+        """So much is ours from now on, of which others have `spent` so much in this window; whether it is less than before."""
+        amount = max(0, min(self.most, amount))
+        is_less = amount < self.ours
+        self._counter.resize(self.ours, amount, now)
+        self.ours = amount
+        if spent > 0:
+            self._counter.count(spent, amount, now)
+            self._gained.append((now, spent))
+        return is_less
+
+    def lacks(self, amount: int) -> bool:
+        """Whether so much never fits into what is ours. What is more than there is in a whole window fits into a whole one."""
+        return min(amount, self.most) > self.ours
 
     def free_at(self, amount: int, capacity: int, now: float) -> float | None:
-        """When so much may be used: `now` where it may; None where that is not known: nothing is ours, or what is held has to begin first.
+        """When so much may be used: `now` where it may; None where nobody knows: too little is ours, or what is held has to begin first.
 
         What is more than there is in a whole window waits until all of it is free.
         """
-        at = self._counter.free_at(self._held + min(amount, capacity), capacity, now) if capacity else None
+        if not capacity or self.lacks(amount):
+            return None
+        at = self._counter.free_at(self.held + min(amount, capacity), capacity, now)
         return None if at is None else max(at, self._ceiling.free_at(amount, now))
+
+    def may_begin(self, entry: Entry, now: float) -> bool:
+        """Whether what is held for a call still fits into what is ours."""
+        if entry.slot is not None or self.lacks(entry.amount):
+            return entry.slot is not None
+        return self._counter.free_at(min(entry.amount, self.ours), self.ours, now) == now
 
     def hold(self, amount: int) -> Entry:
         """Let a call through that is expected to use so much."""
-        self._held += amount
+        self.held += amount
         return Entry(self, amount, self._ceiling.take(amount))
 
     def begin(self, entry: Entry, capacity: int, now: float) -> None:
         """It is made now."""
-        self._held -= entry.amount
+        self.held -= entry.amount
         entry.slot = self._counter.count(entry.amount, capacity, now)
 
     def settle(self, entry: Entry, amount: int, capacity: int, now: float) -> None:
         """So much was used by it in the end; 0 where it was not made, or its callee did not take it."""
         if entry.slot is None:
-            self._held -= entry.amount
+            self.held -= entry.amount
         else:
             self._counter.correct(entry.slot, amount - entry.amount, capacity, now)
         self._ceiling.give_back(entry.amount - amount)
@@ -68,10 +107,6 @@ class Meter:
     def hear(self, entry: Entry, left: float, until: float, now: float) -> None:
         """The callee said to this call that so much is left until then."""
         self._ceiling.hear(left, until, entry.mark, now)
-
-    def gain(self, amount: int, capacity: int, now: float) -> None:
-        """So much more is ours from now on, which somebody else may have used in this window."""
-        self._counter.count(amount, capacity, now)
 
 
 @dataclass(slots=True)

@@ -34,13 +34,19 @@ def statement_of(result: CallResult, used: Usage | None, wall: float) -> Stateme
 class Reservation:
     """Owned by the pass of a call. `limits`: all that it is under; `tokens`: how many it is expected to take."""
 
-    __slots__ = ("_began", "_entries", "_limits", "_tokens")
+    __slots__ = ("_began", "_entries", "_limits", "_losses", "_tokens")
 
     def __init__(self, limits: Sequence[Limit], tokens: int) -> None:
         self._limits = limits
         self._tokens = tokens
         self._entries = [(limit, entry) for limit in limits for entry in limit.hold(tokens)]
+        self._losses = [limit.losses for limit in limits]
         self._began: float | None = None
+
+    def may_begin(self, now: float) -> bool:
+        """Whether the call may still be made: what was ours of its limits may have become less since it was let through."""
+        of = {limit: [entry for its, entry in self._entries if its is limit] for limit in self._limits}
+        return all(limit.may_begin(of[limit], losses, now) for limit, losses in zip(self._limits, self._losses, strict=True))
 
     def begin(self, now: float) -> None:
         """The call is made now: from here on what it takes leaves the windows."""

@@ -33,6 +33,14 @@ class Window:
         self._log: deque[Slot] = deque()
         self._used = 0
 
+    def used(self, _: int, now: float) -> int:
+        """How much was used in this window."""
+        self._forget(now)
+        return self._used
+
+    def resize(self, before: int, capacity: int, now: float) -> None:
+        """Without effect: what is used beyond that leaves with its window."""
+
     def free_at(self, needed: int, capacity: int, now: float) -> float | None:
         """When there is room for so much beside what is used: `now` where there is; None where it is more than there ever is."""
         self._forget(now)

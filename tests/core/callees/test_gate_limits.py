@@ -14,6 +14,7 @@ from dispatcher.core.callees.allowance import Allowance
 from dispatcher.core.callees.finding import Finding, Known, Party
 from dispatcher.core.callees.gate import Gate, Pass
 from dispatcher.core.callees.line import BREAKER, LIMIT, RETRY_AFTER, Stop
+from dispatcher.core.callees.meter import REQUESTS
 from dispatcher.core.callees.reservation import SILENT, Statement
 from dispatcher.core.messages.claim import Claim
 from dispatcher.settings import LimitSettings, UpstreamSettings
@@ -91,12 +92,12 @@ def test_who_waits_for_a_limit_says_so() -> None:
 def test_where_nothing_is_ours_nobody_knows_until_when() -> None:
     """A share of nothing; then there is one, and they are called."""
     of = gate({"l": {"credential": "a", "requests": 10, "window_s": 10}})
-    of.share("l", 0.0, None, NOW)
+    of.limits["l"].grant(REQUESTS, 0, NOW)
     claims = {f"{n}": Claim("u", "a") for n in range(3)}
     stand(of, claims)
     assert (None, None) == (of.due_at("u", NOW), of.next("u", NOW))
     assert Stop(LIMIT, None) == of.why("0", NOW)
-    of.share("l", 0.2, None, NOW + 5)
+    of.limits["l"].grant(REQUESTS, 2, NOW + 5, 2)
     assert [("0", NOW + 15), ("1", NOW + 15)] == run(of, claims, NOW + 16, now=NOW + 5)
 
 

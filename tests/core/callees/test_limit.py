@@ -9,6 +9,7 @@ import pytest
 from dispatcher.core.callees.allowance import Allowance
 from dispatcher.core.callees.finding import Finding, Known, Party
 from dispatcher.core.callees.limit import Limit
+from dispatcher.core.callees.meter import CONCURRENCY, REQUESTS, TOKENS
 from dispatcher.core.callees.reservation import SILENT, Reservation, Statement, statement_of
 from dispatcher.core.messages.call import Ambiguous, NotSent
 from dispatcher.core.messages.usage import Tokens, Usage
@@ -92,7 +93,6 @@ def test_tokens_are_settled_by_what_the_answer_says() -> None:
     assert NOW == of.free_at(900, NOW)
     made(of, NOW + 1, 500).end(FAILED, SILENT, NOW + 1, 600.0)
     made(of, NOW + 2, 300).end(TOO_MANY, SILENT, NOW + 2, 600.0)
-    of.share(1.0, None, NOW + 60)
     assert NOW + 60 == of.free_at(1000, NOW + 60)
     made(of, NOW + 60, 100).end(OK, Statement(tokens=5000), NOW + 61, 600.0)
     assert (NOW + 70, NOW + 70) == (of.free_at(1, NOW + 62), of.free_at(0, NOW + 62))
@@ -223,47 +223,87 @@ def test_calls_that_came_late_together_are_as_late_as_the_last_of_them() -> None
     assert pytest.approx(NOW + 11.01) == of.free_at(0, NOW + 10)
 
 
-def test_half_a_limit_is_half_of_everything() -> None:
-    """And none of it lets nobody through, until that changes."""
+def test_what_is_ours_of_a_limit_is_what_is_used_of_it() -> None:
+    """And where nothing is ours of one quantity nobody is let through, until that changes."""
     of = limit(requests=5, concurrency=3, tokens=100, window_s=10)
-    of.share(0.5, None, NOW)
-    assert 1 == free(of), "one of three at once"
-    of.share(0.5, 3, NOW)
-    assert 1 == free(of, NOW + 1), "two in a window"
-    of.share(0.5, 0, NOW)
-    assert of.is_closed
-    assert of.free_at(0, NOW + 100) is None
-    of.share(0.0, 3, NOW)
-    assert of.is_closed
-    assert of.free_at(0, NOW + 100) is None
+    of.grant(CONCURRENCY, 1, NOW)
+    assert 1 == free(of), "one at once"
+    of.grant(CONCURRENCY, 3, NOW)
+    of.grant(REQUESTS, 2, NOW)
+    assert 1 == free(of), "two in a window"
+    for dimension in (CONCURRENCY, REQUESTS, TOKENS):
+        of.grant(dimension, 0, NOW)
+        assert of.is_closed
+        assert of.free_at(0, NOW + 100) is None
+        of.grant(dimension, 50, NOW)
+        assert not of.is_closed
 
 
-def test_what_is_gained_starts_empty() -> None:
-    """Whoever had it may have used it in this window; where nobody had it, it need not."""
-    for starts_empty, at_once in ((True, 0), (False, 8)):
-        of = limit(requests=10, window_s=10)
-        of.share(0.2, None, NOW)
+@pytest.mark.parametrize("counting", ["window", "bucket"])
+def test_what_others_have_spent_of_what_is_gained_counts_for_a_window(counting: str) -> None:
+    """Whoever had it may have used it in this window; what he had not used may be used at once."""
+    for spent, at_once in ((8, 0), (3, 5), (0, 8)):
+        of = limit(counting=counting, requests=10, window_s=10)
+        of.grant(REQUESTS, 2, NOW)
         assert 2 == free(of)
-        of.share(1.0, None, NOW + 5, starts_empty=starts_empty)
-        assert at_once == free(of, NOW + 5)
+        of.grant(REQUESTS, 10, NOW + 5, spent)
+        assert at_once == free(of, NOW + 5) - (counting == "bucket")
         assert 10 == free(of, NOW + 15)
 
 
 def test_it_is_never_more_than_what_is_configured() -> None:
-    """Whatever the share says."""
+    """Whatever is granted."""
     of = limit(requests=10, concurrency=3, window_s=10)
-    of.share(7.0, 50, NOW, starts_empty=False)
+    of.grant(REQUESTS, 70, NOW)
+    of.grant(CONCURRENCY, 50, NOW)
     assert 3 == free(of)
 
 
-def test_a_part_that_falls_short_of_a_whole_number_by_a_rounding_is_that_number() -> None:
-    """A tenth of thirty, three times a hundredth of a hundred."""
-    of = limit(requests=30, window_s=10)
-    of.share(0.1, None, NOW)
-    assert 3 == free(of)
-    of = limit(requests=100, window_s=10)
-    of.share(0.29, None, NOW)
-    assert 29 == free(of)
+def test_what_is_lent_ends() -> None:
+    """Nobody is let through when the time is over, and who was let through before is not called either, until it is lent anew."""
+    of = limit(requests=10, window_s=10)
+    of.lend(NOW + 5, NOW)
+    entries, losses = of.hold(0), of.losses
+    assert (NOW + 4, None) == (of.free_at(0, NOW + 4), of.free_at(0, NOW + 5))
+    assert (True, False) == (of.may_begin(entries, losses, NOW + 4), of.may_begin(entries, losses, NOW + 5))
+    of.lend(NOW + 20, NOW + 6)
+    assert of.may_begin(entries, losses, NOW + 6)
+    of.grant(REQUESTS, 0, NOW + 7)
+    assert not of.may_begin(entries, losses, NOW + 7)
+
+
+@pytest.mark.parametrize("fields", [{"requests": 2, "window_s": 10}, {"concurrency": 2}, {"tokens": 2, "window_s": 10}])
+def test_who_was_let_through_is_not_called_with_what_was_taken_away(fields: dict[str, Any]) -> None:
+    """Two were let through, then one is taken: of those that are about to begin only one may; nothing was taken: both may."""
+    of = limit(**fields)
+    first, second, losses = of.hold(1), of.hold(1), of.losses
+    assert of.may_begin(first, losses, NOW)
+    assert of.may_begin(second, losses, NOW)
+    of.grant(next(dimension for dimension, _, _ in of.quantities()), 1, NOW)
+    for entry in first:
+        of.begin(entry, NOW)
+    assert not of.may_begin(second, losses, NOW)
+
+
+def test_tokens_that_never_fit_into_what_is_ours_wait_for_more_of_it() -> None:
+    """A call of 60 tokens with a share of 50 in 100: it lacks something. With all of it one of 200 waits until it is free."""
+    of = limit(tokens=100, window_s=10)
+    of.grant(TOKENS, 50, NOW)
+    assert (True, False) == (of.lacks(60), of.lacks(50))
+    assert of.free_at(60, NOW) is None
+    of.grant(TOKENS, 100, NOW)
+    made(of, NOW, 10)
+    assert (NOW + 10, NOW) == (of.free_at(200, NOW), of.free_at(60, NOW))
+
+
+def test_what_a_bucket_had_used_of_what_went_is_told_until_it_is_refilled() -> None:
+    """Ten were used, four are left: six of them went, and are refilled by whoever has them; ours are as full as before."""
+    of = limit(counting="bucket", requests=10, window_s=10)
+    for _ in range(10):
+        made(of, NOW)
+    of.grant(REQUESTS, 4, NOW)
+    assert [10, 5, 0] == [of.used(REQUESTS, NOW + later) for later in (0, 5, 10)]
+    assert NOW + 2.5 == of.free_at(0, NOW)
 
 
 def test_what_is_said_of_limits_is_read_from_what_comes() -> None:
