@@ -13,7 +13,7 @@ from dispatcher.settings import Settings
 from dispatcher.worker.topic_watch import grown
 
 FACTS_TIMEOUT_S = 30.0
-# What is left of any reply or dead letter once it is cut twice, its headers included, is shorter than this.
+# What is left of any reply or dead letter once it is cut twice, its headers included, is shorter than this; and so is what is noted of one.
 RECORD_MIN_BYTES = 16 * 1024
 
 
@@ -46,7 +46,8 @@ def survey(settings: Settings) -> Surroundings:
         [found[name] for name in (*asked[1:], *named)],
         [found[name] for name in (topics.control, topics.workers)],
     )
-    _refuse_small([found[name] for name in (topics.replies, topics.dead_letters, *topics.reply_topics)])
+    small = (topics.replies, topics.dead_letters, topics.journal, topics.state, topics.control, *topics.reply_topics)
+    _refuse_small([found[name] for name in small])
     closed = [name for name in written if not found[name].is_writable]
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
@@ -74,8 +75,8 @@ def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: I
 
 
 def _refuse_small(written: Iterable[TopicFacts]) -> None:
-    """Refuse topics that the shortest reply or dead letter may not fit into: nothing could be published any more, nor committed."""
+    """Refuse topics that the shortest of what is written there may not fit into: nothing could be published any more, nor committed."""
     for topic in written:
         if topic.max_message_bytes < RECORD_MIN_BYTES:
-            hint = f"raise its max.message.bytes: a reply or dead letter that is cut as far as it can be takes up to {RECORD_MIN_BYTES}"
+            hint = f"raise its max.message.bytes: what is written there, cut as far as it can be, takes up to {RECORD_MIN_BYTES}"
             raise ConfigError(f"{topic.name} takes records of {topic.max_message_bytes} bytes", hint)

@@ -18,12 +18,17 @@ from tests.waiting import eventually
 def test_topics_that_do_not_answer_to_the_requests_are_refused_at_a_start(settings: SettingsFactory) -> None:
     """Eight partitions of requests and two of replies or dead letters: named with both counts, before any request is read.
 
-    So is a topic that takes less than the shortest of what is written there.
+    So is a topic that takes less than the shortest of what is written there; of our own ones, too.
     """
     made = settings(partitions=8)
-    cluster = operator.connected(made)
+    cluster, topics = operator.connected(made), made.topics
     survey(made)
-    for name in (made.topics.replies, made.topics.dead_letters):
+    for name in (topics.journal, topics.state, topics.control):
+        operator.limit(made, name, 1 * KIB)
+        with pytest.raises(ConfigError, match=rf"{name} takes records of 1024 bytes"):
+            survey(made)
+        operator.limit(made, name, RECORD_MIN_BYTES)
+    for name in (topics.replies, topics.dead_letters):
         operator.limit(made, name, 1 * KIB)
         with pytest.raises(ConfigError, match=rf"{name} takes records of 1024 bytes"):
             survey(made)
