@@ -59,6 +59,7 @@ def test_readers_and_reporters_that_fail_for_good_are_made_anew(settings: Settin
     with stage(settings, tmp_path, latency_ms=10, partitions=2, worker={"ordering": "key", "report_interval_s": 0.2}) as set_up:
         replies = set_up.replies()
         workers = [_broken(set_up, which).ready() for which in ("reader", "reporter")]
+        eventually(lambda: [1, 1] == [len(worker.live()) for worker in workers], what="each has its share")
         for worker in workers:
             worker.signal(signal.SIGUSR1)
         eventually(lambda: workers[0].events("restorer_failed"), what="the reader has failed")

@@ -37,9 +37,10 @@ def factory(beside: str, prefix: str) -> SettingsFactory:
     return SettingsFactory(beside, prefix)
 
 
-def test_what_a_late_answer_asked_for_is_done_all_the_same(factory: SettingsFactory, way: Proxy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["consumer"])  # the one whose heartbeats are answered with partitions
+def test_what_a_late_answer_asked_for_is_done_all_the_same(factory: SettingsFactory, way: Proxy, tmp_path: Path, protocol: str) -> None:
     """It asks a worker to give a partition to one that joins: without it nobody would have that partition."""
-    with stage(factory, tmp_path, latency_ms=20, partitions=2) as set_up:
+    with stage(factory, tmp_path, latency_ms=20, partitions=2, worker={"protocol": protocol}) as set_up:
         replies = set_up.replies()
         first = set_up.worker(broker=way.address).ready()
         eventually(lambda: first.live() == {0, 1}, what="it has all partitions")

@@ -263,7 +263,8 @@ def test_other_settings_than_the_plan_s_are_refused(made: Settings, settings: Se
 
     with pytest.raises(KeyboardInterrupt):
         Replayer(loose).execute(plan, told=stop)
-    before = len(replays(made))
+    # Kafka says that it is committed before every reader may see it.
+    before = len(eventually(lambda: replays(made), what="what was written is visible"))
     with pytest.raises(RefusedError, match="1 fewer requests"):
         Replayer(made).execute(plan)
     assert 0 < before == len(replays(made))

@@ -48,7 +48,8 @@ def execute_some(made: Settings, plan: Plan) -> int:
 
     with pytest.raises(KeyboardInterrupt):
         Replayer(made).execute(plan, told=stop)
-    return len(replays(made))
+    # Kafka says that it is committed before every reader may see it.
+    return len(eventually(lambda: replays(made), what="what was written is visible"))
 
 
 @pytest.mark.soak
