@@ -57,6 +57,7 @@ def test_who_loses_its_seat_says_so_and_ends(protocol: GroupProtocol, code: int)
     with pytest.raises(BrokerError, match="another worker has the slot '7'") as caught:
         eventually(lambda: source.poll(0.1).records)
     assert "worker.slot" in caught.value.hint
+    assert "start it again" in caught.value.hint  # it had no partition: it may have been fenced by itself
     source.close()
 
 

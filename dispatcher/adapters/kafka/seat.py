@@ -3,7 +3,8 @@
 What that brings differs by protocol, tried on Kafka 4.4 with librdkafka 2.16:
 
 classic   who comes with the name of a member that has died, or lives, gets its partitions at once and without a rebalance; a member that
-          lives is fenced, which it hears with its next heartbeat
+          lives is fenced, which it hears with its next heartbeat. Who joins anew while the coordinator stands still may be fenced by
+          itself: the join that it gave up and the next one are both heard afterwards
 KIP-848   as long as the session of a member lasts, another one of its name is refused (UNRELEASED_INSTANCE_ID), and librdkafka takes that
           for fatal: who comes back after a crash has to ask again, with a new client each time, until the session has run out
 
@@ -60,6 +61,8 @@ class Seat:
         if code == KafkaError.UNRELEASED_INSTANCE_ID and now < self._until and not is_taken:
             return True
         hint = "give every worker its own worker.slot, or leave it out"
+        if not is_taken:
+            hint += "; if no other has it, Kafka stood still and has heard two joins of this one: start it again"
         raise BrokerError(f"another worker has the slot {self.slot!r}", hint) from None
 
     def taken(self) -> None:
