@@ -64,7 +64,7 @@ def _list(ctx: typer.Context, watch: Annotated[bool, typer.Option("--watch", hel
 def _describe(ctx: typer.Context, key: _Key = None, partition: _Partition = None) -> None:
     """Describe one lane, or one partition: why it stands and until when, what is queued and parked, and the request whose turn it is.
 
-    And what its key has left of its budget, by the [budgets] of this configuration.
+    And what its key, and the credential that this names, have left of their budgets, by the [budgets] of this configuration.
     """
     from dispatcher.core.operations.lane_board import Facts  # noqa: F401 - pydantic models, needed only here
 
@@ -247,6 +247,7 @@ def _description_object(found: Description) -> dict[str, Any]:
         "attempts": row.attempts,
         "command": _command_object(row.command),
         "budget": None if found.balance is None else found.balance.fields(),
+        "credential_budget": None if found.shared is None else found.shared.fields(),
     }
 
 
@@ -268,14 +269,15 @@ def _description_lines(found: Description) -> Iterator[str]:
         attempts = "" if row.attempts is None else f", attempts {row.attempts}"
         of = "" if found.head_id in {None, found.head} else f"{word(found.head_id)} at "
         yield f"head: {of}{found.head}{attempts}"
-    if found.balance is not None:
-        yield _balance_line(found.balance)
+    for of, balance in (("budget", found.balance), ("credential's budget", found.shared)):
+        if balance is not None:
+            yield _balance_line(of, balance)
 
 
-def _balance_line(balance: Balance) -> str:
+def _balance_line(of: str, balance: Balance) -> str:
     told = balance.fields()
     aside = f", {told['reserved_usd']} set aside for a call" if balance.reserved else ""
-    return f"budget {balance.budget}: {told['left_usd']} of {told['usd_per_day']} USD left until {told['until']}{aside}"
+    return f"{of} {balance.budget}: {told['left_usd']} of {told['usd_per_day']} USD left until {told['until']}{aside}"
 
 
 def _state(found: Description) -> str:

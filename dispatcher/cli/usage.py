@@ -16,7 +16,7 @@ from dispatcher.cli.rows import NOTHING, key_word, note, say
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from dispatcher.core.operations.balance import Balances
+    from dispatcher.core.operations.balance import Balance, Balances
     from dispatcher.core.operations.usage_report import Name, Row
 
 _COLUMNS = ("REPLIES", "INPUT", "CACHED", "WRITTEN", "OUTPUT", "REASONING", "USD", "UNPRICED", "SAVED")
@@ -49,8 +49,8 @@ def _usage(
     """Add up what the replies say of tokens and cost: all attempts of each request, and nothing for duplicates.
 
     CACHED, WRITTEN (into a cache) are among INPUT, REASONING is among OUTPUT. USD is of the replies whose price is known, UNPRICED counts
-    the others. SAVED: what usage.reference_model would have cost more. LEFT, with --by key and where there are [budgets]: what the key may
-    spend today. Reads what stands in the topics now; --json has one object a line.
+    the others. SAVED: what usage.reference_model would have cost more. LEFT, with --by key or agent and where there are [budgets]: what
+    that may spend today. Reads what stands in the topics now; --json has one object a line.
     """
     from dispatcher import client
     from dispatcher.core.operations.positions import START, Span, parse_span
@@ -60,14 +60,14 @@ def _usage(
     query = client.Query(span, partition_numbers(partitions), until_end=True, key=key)
     settings = options.settings()
     report = client.usage(settings, query, by.value, timeout_s=options.timeout_s)
-    left = client.balances(settings, timeout_s=options.timeout_s) if by is By.KEY and settings.budgets else None
+    left = client.balances(settings, timeout_s=options.timeout_s) if by in {By.KEY, By.AGENT} and settings.budgets else None
     rows = report.rows()
     if options.json:
         for name, row in rows:
             _say_json(by.value, name, row, left)
     elif rows:
         heads = (by.value.upper(), *_COLUMNS, *(() if left is None else ("LEFT",)))
-        table = [heads, *((_named(name), *_cells(row), *_left(name, left)) for name, row in rows)]
+        table = [heads, *((_named(name), *_cells(row), *_left(by.value, name, left)) for name, row in rows)]
         table.append(("total", *_cells(report.total), *(() if left is None else (NOTHING,))))
         for line in columns(table):
             say(line)
@@ -80,15 +80,21 @@ def _say_json(by: str, name: Name, row: Row, left: Balances | None) -> None:
 
     fields = {by: name, **row.fields()}
     if left is not None:
-        balance = left.of(_key_of(name))
+        balance = _balance(by, name, left)
         fields["budget"] = None if balance is None else balance.fields()
     say(orjson.dumps(fields))
 
 
-def _left(name: Name, left: Balances | None) -> tuple[str, ...]:
-    """The cell of what a key may spend still, where there is such a column."""
-    balance = None if left is None else left.of(_key_of(name))
-    return () if left is None else (_money(None if balance is None else balance.left),)
+def _left(by: str, name: Name, left: Balances | None) -> tuple[str, ...]:
+    """The cell of what a key or an agent may spend still, where there is such a column."""
+    if left is None:
+        return ()
+    balance = _balance(by, name, left)
+    return (_money(None if balance is None else balance.left),)
+
+
+def _balance(by: str, name: Name, left: Balances) -> Balance | None:
+    return left.of_agent(name if isinstance(name, str) else "") if by == By.AGENT.value else left.of(_key_of(name))
 
 
 def _key_of(name: Name) -> bytes | None:

@@ -1,13 +1,14 @@
-"""What lane keys have left of their budgets: read from the state topic, where workers commit what they spend."""
+"""What keys, credentials and agents have left of their budgets: read from the state topic, where workers commit what they spend."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 
 from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
-from dispatcher.core.internal.account import Account, fold
+from dispatcher.core.internal.account import Account, fold, together
 from dispatcher.core.internal.budget import Budgets
 from dispatcher.core.operations.balance import Balances
 from dispatcher.core.operations.positions import START, Span
@@ -15,9 +16,9 @@ from dispatcher.settings import Settings
 
 
 def balances(settings: Settings, partitions: Sequence[int] | None = None, *, timeout_s: float | None = None) -> Balances:
-    """Read what keys of these partitions (None: of all) have spent, by the [budgets] of these settings. Blocks. Errors as `LogReader`'s.
+    """Read what has been spent in these partitions (None: in all), by the [budgets] of these settings. Blocks. Errors as `LogReader`'s.
 
-    Nothing is read where no budget is configured.
+    Of a credential and an agent all have to be read. Nothing is read where no budget is configured.
     """
     accounts: dict[str, Account] = {}
     if settings.budgets:
@@ -29,11 +30,15 @@ def _accounts(settings: Settings, partitions: Sequence[int] | None, timeout_s: f
     topics, cluster = settings.topics, connect(settings, timeout_s)
     known = facts_of(cluster, [topics.requests, topics.state])
     requests, state = known.get(topics.requests), known.get(topics.state)
-    found: dict[str, Account] = {}
     if requests is None or state is None:
-        return found
+        return {}
     topic_id = requests.topic_id_text
+    found: defaultdict[int, dict[str, Account]] = defaultdict(dict)
     with LogReader(settings, topics.state, timeout_s) as reader:
         for record in reader.read(Span(START), partitions=partitions, until_end=True):
-            fold(found, record, topic_id)
-    return found
+            fold(found[record.partition], record, topic_id)
+    of_name: defaultdict[str, list[Account]] = defaultdict(list)
+    for accounts in found.values():
+        for account in accounts.values():
+            of_name[account.name].append(account)
+    return {name: account for name, of in of_name.items() if (account := together(of)) is not None}

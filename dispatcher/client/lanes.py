@@ -16,6 +16,7 @@ from dispatcher.client import control
 from dispatcher.client.budgets import balances
 from dispatcher.client.lane_queue import LaneQueue, Turn
 from dispatcher.client.standing import stands
+from dispatcher.core.internal.budget import Budgets
 from dispatcher.core.internal.control import HALTED, PAUSED, RUNNING, SKIP, Command, Kind, Target, message, read_command
 from dispatcher.core.internal.lane_report import WorkerReport, decode
 from dispatcher.core.internal.parked import Entry
@@ -60,7 +61,8 @@ class Description:
     """One lane, or with `key` None a whole partition.
 
     `queued` counts its requests that have not ended, what is parked included; `is_exact`: that is all of them. `head`: the position of
-    the first one, `head_id` its id. `parked`: the first of those that were moved aside. `balance`: what its key has left of its budget.
+    the first one, `head_id` its id. `parked`: the first of those that were moved aside. `balance`: what its key has left of its budget,
+    `shared` what the credential that it names (`apikey:…`) has, in all partitions.
     """
 
     row: LaneRow
@@ -72,6 +74,7 @@ class Description:
     head_id: str | None
     first_parked: Entry | None
     balance: Balance | None = None
+    shared: Balance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,17 @@ class Lanes:
             place,
             None if head is None else self._request_id(partition, head) or place,
             next(iter(queue.parked.values()), None),
-            None if key is None else balances(self._settings, (partition,), timeout_s=self._timeout_s).of(key),
+            *self._balances(partition, key),
         )
+
+    def _balances(self, partition: int, key: bytes | None) -> tuple[Balance | None, Balance | None]:
+        """What a key has left, and the credential that it names."""
+        if key is None:
+            return None, None
+        alias = key.removeprefix(b"apikey:").decode("utf-8", "replace") if key.startswith(b"apikey:") else None
+        is_shared = Budgets(self._settings.budgets).of_credential(alias) is not None
+        found = balances(self._settings, None if is_shared else (partition,), timeout_s=self._timeout_s)
+        return found.of(key), None if alias is None else found.of_credential(alias)
 
     def pause(self, target: Target, reason: str = "") -> Effect:
         """Hold a lane or a partition: what is being called ends, and nothing else of it starts. What is held already stays as it is."""

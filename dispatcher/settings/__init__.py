@@ -94,6 +94,17 @@ class Settings(Section):
                 'worker.on_wrong_partition = "warn" executes requests of one key in several partitions, and each would have the whole of '
                 "its budget: leave it out while there are [budgets], or take those away meanwhile"
             )
+        for name, budget in self.budgets.items():
+            if budget.is_shared and self.worker.publishing != "exactly_once":
+                raise ValueError(
+                    f"budgets.{name} is shared by all partitions, which is kept only where worker.publishing is exactly_once: leave that "
+                    "out, or give budgets to keys"
+                )
+            for place, alias in enumerate(budget.credentials, 1):
+                if not alias.endswith("*") and alias not in self.credentials:
+                    # As above: the alias is not repeated.
+                    known = ", ".join(self.credentials) or "nothing"
+                    raise ValueError(f"item {place} of budgets.{name}.credentials is not in [credentials], which has {known}")
         return self
 
     @model_validator(mode="after")

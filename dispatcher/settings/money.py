@@ -56,11 +56,18 @@ class UsageSettings(Section):
     reference_model: ModelName | None = None
 
 
-class BudgetSettings(Section):
-    """What a lane key may cost in a day. Each key that it is for has a budget of its own."""
+_Names = tuple[Annotated[str, Field(pattern=r"^[^*]{1,1024}\*?$|^\*$")], ...]
 
-    # Lane keys, or a beginning of them and a *: `apikey:team-a`, `doc:*`. Of several budgets the one that names most of a key counts.
-    keys: Annotated[tuple[Annotated[str, Field(pattern=r"^[^*]{1,1024}\*?$|^\*$")], ...], Field(min_length=1)]
+
+class BudgetSettings(Section):
+    """What a lane key, a credential or an agent may cost in a day. Each one that it is for has a budget of its own."""
+
+    # Whose it is: of lane keys, of aliases of credentials, or of agents, as requests name them. Each is a name, or a beginning of names and
+    # a *: `apikey:team-a`, `doc:*`. Of several budgets for keys (credentials, agents) the one that names most counts; a call may be under
+    # one of each kind. Those of credentials and agents are shared by all partitions.
+    keys: _Names = ()
+    credentials: _Names = ()
+    agents: _Names = ()
     usd_per_day: Usd
     # Set aside before each call, and given back as far as it costs less: the most that a call may cost. One that costs more is the only
     # way to spend more than usd_per_day; what nobody can price costs this much.
@@ -69,6 +76,17 @@ class BudgetSettings(Section):
     when_spent: Literal["refuse", "wait"] = "refuse"
     # When a day begins, in hours after midnight UTC: -1 is midnight in Berlin in winter.
     day_starts_at_h: Annotated[float, Field(ge=-14, le=14)] = 0
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether partitions share it: a key belongs to one alone."""
+        return not self.keys
+
+    @model_validator(mode="after")
+    def _says_whose(self) -> BudgetSettings:
+        if (len([names for names in (self.keys, self.credentials, self.agents) if names])) != 1:
+            raise ValueError("says whose it is in one way: give one of keys, credentials and agents; another budget may give another one")
+        return self
 
     @model_validator(mode="after")
     def _pays_one_call(self) -> BudgetSettings:

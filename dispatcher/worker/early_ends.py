@@ -91,7 +91,7 @@ class EarlyEnds:
             elif not partition.closed and partition.progress.is_settled(offset):
                 # It has ended, one way or the other: nothing is left to be wanted.
                 ended = tombstone(request_target(name), self._decoders[0].settings.topics.control)
-                self._driver.publish(partition.end(ended, self._clock.now().mono))
+                self._driver.publish(partition.write((ended,), self._clock.now().mono))
         self._go_on(partition, lanes)
 
     def without_command(self, outcome: Outcome, record: Record) -> Outcome:

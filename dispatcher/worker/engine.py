@@ -8,7 +8,7 @@ find none stand in line (`Turns`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
 
@@ -34,6 +34,7 @@ from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
 from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.early_ends import EarlyEnds
+from dispatcher.worker.exchange import Exchange
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Restore
 from dispatcher.worker.letters import Fetch as FetchParked
 from dispatcher.worker.letters import Recall as RecallReply
@@ -84,6 +85,7 @@ class Engine:
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
         self._early = EarlyEnds(self, self.desired, decoders, restorer, clock)
+        self._exchange = Exchange(self, settings, decoders[0].topic_id, clock)
 
     # --- from the poller ------------------------------------------------------------------------------------------------------------
 
@@ -93,6 +95,7 @@ class Engine:
         partition = Partition(owner, position, self._decoders[owner.source], self._room, settled, why_held, self._gate)
         self.partitions[owner.strand] = partition
         self._tending.came(partition)
+        self._exchange.came(partition)
         self._publisher.put(Began(owner, tuple(settled)))
         self._restorer.put(Restore(owner))
         self._observer.assigned(partition)
@@ -199,7 +202,7 @@ class Engine:
 
     # --- from the restorer ----------------------------------------------------------------------------------------------------------
 
-    def commanded(self, records: Iterable[Record]) -> None:
+    def commanded(self, records: Collection[Record]) -> None:
         """Records of the control topic, in order. All that they want is known before any lane goes on."""
         changed = [name for record in records if (name := self.desired.apply(record)) is not None]
         targets = [target for name in changed if (target := parse_target(name)) is not None]
@@ -212,6 +215,7 @@ class Engine:
                     for lane in list(partition.lanes.values()):
                         self.advance(partition, lane)
             self._tending.tend(partition)
+        self._exchange.heard(records)
 
     def restored(self, owner: Owner, entries: list[Entry], journal: Journal | None = None, noted: Noted = NOTHING_NOTED) -> None:
         """What is parked of a partition, what has ended (None: nothing is remembered of that), what is noted of tries; calls may start."""

@@ -22,7 +22,8 @@ def loaded(file: Path) -> Settings:
 def test_the_example_is_one() -> None:
     """Amounts are decimals: 0.1 is a tenth."""
     budgets = loaded(EXAMPLE).budgets
-    assert ["documents", "team-a"] == sorted(budgets)
+    assert ["documents", "planners", "team-a"] == sorted(budgets)
+    assert [False, True, False] == [budgets[name].is_shared for name in sorted(budgets)]
     assert (Decimal("0.10"), "refuse", 0) == (budgets["documents"].reserve_usd, budgets["documents"].when_spent, 0)
     assert ("apikey:team-a",) == budgets["team-a"].keys
 
@@ -46,3 +47,28 @@ def test_what_could_not_be_held_is_refused(tmp_path: Path, text: str, sentence: 
     with pytest.raises(ConfigError) as refused:
         loaded(file)
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "budgets.b: says whose it is in one way"),
+        ('agents = ["a"]\nkeys = ["doc:*"]\n', "budgets.b: says whose it is in one way"),
+        ('credentials = ["team-*", "team-b"]\n', "item 2 of budgets.b.credentials is not in [credentials], which has team-a"),
+        ('agents = ["*"]\n[worker]\npublishing = "at_least_once"\n', "budgets.b is shared by all partitions, which is kept only where"),
+    ],
+)
+def test_whose_it_is_has_to_be_said_and_kept(tmp_path: Path, text: str, sentence: str) -> None:
+    """In one way, of what there is, and where nobody's word is lost or comes too late."""
+    file = tmp_path / "d.toml"
+    file.write_text(f'[credentials.team-a]\nvalue = "x"\n[budgets.b]\nusd_per_day = 1\nreserve_usd = 0.1\n{text}')
+    with pytest.raises(ConfigError) as refused:
+        loaded(file)
+    assert sentence in str(refused.value)
+
+
+def test_of_keys_they_are_kept_at_least_once_too(tmp_path: Path) -> None:
+    """Without a promise: as it was."""
+    file = tmp_path / "d.toml"
+    file.write_text('[budgets.b]\nkeys = ["*"]\nusd_per_day = 1\nreserve_usd = 0.1\n[worker]\npublishing = "at_least_once"\n')
+    assert not loaded(file).budgets["b"].is_shared

@@ -167,6 +167,16 @@ def test_what_a_key_has_left_of_its_budget_is_told(ask: Any) -> None:
     assert "budget docs: 1.4 of 2 USD left until 2026-11-29T10:00:00.000Z, 0.1 set aside for a call" == out.splitlines()[-1]
     _, out, _, _ = ask("describe", "doc:42", "--json", describe=replace(FOUND, balance=balance))
     assert "1.4" == orjson.loads(out)["budget"]["left_usd"]
+    assert orjson.loads(out)["credential_budget"] is None
+
+
+def test_what_a_credential_has_left_is_told_of_its_key(ask: Any) -> None:
+    """Beside what the key itself has."""
+    balance = Balance("keys", Decimal(2), Decimal("0.5"), Decimal(0), Decimal("1.5"), WALL)
+    _, out, _, _ = ask("describe", "doc:42", describe=replace(FOUND, shared=balance))
+    assert "credential's budget keys: 1.5 of 2 USD left until 2026-11-29T10:00:00.000Z" == out.splitlines()[-1]
+    _, out, _, _ = ask("describe", "doc:42", "--json", describe=replace(FOUND, shared=balance))
+    assert "1.5" == orjson.loads(out)["credential_budget"]["left_usd"]
 
 
 def test_an_empty_lane_says_so(ask: Any) -> None:

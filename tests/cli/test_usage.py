@@ -13,7 +13,7 @@ import pytest
 from dispatcher import client
 from dispatcher.cli import main
 from dispatcher.client import Query
-from dispatcher.core.internal.account import Account, account_name
+from dispatcher.core.internal.account import AGENT, Account, account_name
 from dispatcher.core.internal.budget import DAY_S, Budgets
 from dispatcher.core.messages.record import Record
 from dispatcher.core.operations.balance import Balances
@@ -40,8 +40,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> A
             return report
 
         def balances(settings: Settings, **_: object) -> Balances:
-            name = account_name(b"doc:1")
-            accounts = {name: Account(name, int(WALL // DAY_S), Decimal("0.5"), Decimal("0.1"))}
+            names = account_name(b"doc:1"), account_name(b"planner", AGENT)
+            accounts = {name: Account(name, int(WALL // DAY_S), Decimal("0.5"), Decimal("0.1")) for name in names}
             return Balances(Budgets(settings.budgets), accounts, WALL)
 
         monkeypatch.setattr(client, "usage", usage)
@@ -86,6 +86,16 @@ def test_what_keys_have_left_of_their_budgets_stands_beside(ask: Ask, tmp_path: 
     assert ({"name": "docs", **day}, None) == (first["budget"], third["budget"])
     _, out, _, _ = ask("--config", str(file), "--by", "day", replies=replies)
     assert "LEFT" not in out
+
+
+def test_what_agents_have_left_stands_beside_theirs(ask: Ask, tmp_path: Path) -> None:
+    """In all partitions together; those that do not say who they are have one budget, where one is for all."""
+    file = tmp_path / "d.toml"
+    replies = reply("0.5", agent="planner"), reply("0.2", agent="writer"), reply("0.1")
+    for agents, left in ('["planner"]', ["1.4000", "-", "-"]), ('["*"]', ["1.4000", "2.0000", "2.0000"]):
+        file.write_text(f"[budgets.agents]\nagents = {agents}\nusd_per_day = 2\nreserve_usd = 0.1\n")
+        _, out, _, _ = ask("--config", str(file), "--by", "agent", replies=replies)
+        assert left == [line.split()[-1] for line in out.splitlines()][1:4]
 
 
 def test_nothing_is_a_note_and_no_error(ask: Ask) -> None:

@@ -51,6 +51,7 @@ class Owner:
     read: int = 0
     pending: deque[tuple[Account, Rights | None, int]] = field(default_factory=deque)
     calling: int = 0
+    since: dict[int, float] = field(default_factory=dict)
     account: Account = field(init=False)
     pool: Pool = field(init=False)
 
@@ -79,16 +80,25 @@ class Owner:
 
     def ask(self, wall: float, offset: int = 5) -> Answer:
         """Set a call's reserve aside, if it may begin; it does once that is committed."""
-        answer = self.pool.ask(self.at(wall), wall, offset, b"doc:%d" % offset)
+        answer = self.pool.ask(self.at(wall), wall)
+        if answer is Answer.LACKS:
+            since = self.since.setdefault(offset, wall)
+            self.pool.wait(offset, b"doc:%d" % offset, since, wall)
+        else:
+            self.leave(offset)
         if answer is Answer.PAYS:
-            self.pool.leave(offset)
             self.account = replace(self.account, reserved=self.account.reserved + RESERVE)
             self.pending.append((self.account, None, 1))
         return answer
 
+    def leave(self, offset: int) -> None:
+        """A request waits no more."""
+        self.since.pop(offset, None)
+        self.pool.leave(offset)
+
     def trade(self, wall: float) -> bool:
         """Say what others have to know; whether there was anything."""
-        rights = self.pool.trade(self.at(wall), wall)
+        rights, self.account = self.pool.trade(self.at(wall), wall)
         if rights is not None:
             self.pending.append((self.account, rights, 0))
         return rights is not None

@@ -107,6 +107,8 @@ class Cluster:
             place = _original(message.key)
             self.tell(Forgotten(*place) if message.value is None else Attempted(*place, orjson.loads(message.value)["failures"]))
             return
+        if message.topic == CONTROL and (message.key or b"").startswith(b"rights:"):
+            return
         if message.topic == CONTROL:
             self._control(_text(message.key), is_ended=message.value is None)
             return

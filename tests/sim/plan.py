@@ -13,7 +13,7 @@ from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES
 from dispatcher.core.messages.partitioner import partition_for
 from dispatcher.settings import BudgetSettings, LimitSettings, ModelSettings, Settings
-from tests.guarantees.budgets import CALL_CENTS, DAY_CENTS
+from tests.guarantees.budgets import AGENT_CENTS, CALL_CENTS, DAY_CENTS
 from tests.guarantees.call_times import FLOOR_S
 from tests.sim.callee import MODEL, Manners
 from tests.sim.cluster import Broker
@@ -47,8 +47,9 @@ ORDERS: tuple[OrderKind, ...] = ("pause_key", "pause_partition", "resume_key", "
 ATTEMPTS_MAX = 3
 # The name of the limit of worlds that have one.
 LIMIT = "sample"
-# The name of the budget of worlds that have one, and how long after all that is planned those begin a new day whose requests wait for it.
-BUDGET, LEFT_S = "all", 5.0
+# The names of the budgets of worlds that have one, of keys and of agents; and how long after all that is planned a new day begins for those
+# whose requests wait for it.
+BUDGET, SHARED, LEFT_S = "all", "shared", 5.0
 # Calls that all succeed, soon.
 CALM = Manners(fails=0.0, slow=0.0, latency_s=0.05)
 
@@ -128,18 +129,22 @@ class Plan:
     @property
     def midnight(self) -> float:
         """When a new day begins for budgets; never, where there are none."""
-        budget = self.settings.budgets.get(BUDGET)
+        budget = next(iter(self.settings.budgets.values()), None)
         return math.inf if budget is None else budget.day_starts_at_h * 3600 - WALL % 86_400
 
     @property
     def waits_for_midnight(self) -> bool:
-        """Whether requests whose key has spent its budget wait for a new day."""
-        return self.midnight < math.inf and self.settings.budgets[BUDGET].when_spent == "wait"
+        """Whether requests whose key or agent has spent its budget wait for a new day."""
+        return any(budget.when_spent == "wait" for budget in self.settings.budgets.values())
 
 
 def draw(seed: int, **fixed: Any) -> Plan:
-    """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them."""
+    """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them.
+
+    `shared`: whether agents have budgets that partitions share; they do in a few worlds where it is left out.
+    """
     chance = Random(seed)
+    told_shared = fixed.pop("shared", None)
     partitions = chance.randint(2, 4)
     protocols: tuple[GroupProtocol, ...] = ("consumer", "consumer", "cooperative", "eager")
     drawn = chance.choice(protocols)
@@ -177,11 +182,15 @@ def draw(seed: int, **fixed: Any) -> Plan:
         *(orders, room, hot, outages, once, agents, priorities),
     )
     chance = Random(f"budgets of {seed}")
-    if settings.worker.publishing == "at_least_once" or chance.random() > 0.3:
+    if settings.worker.publishing == "at_least_once":
+        return plan
+    has_budget = chance.random() <= 0.3
+    is_shared = told_shared if told_shared is not None else Random(f"shared budgets of {seed}").random() < 0.1
+    if not (has_budget or is_shared):
         return plan
     waits = chance.random() < 0.4
     midnight = plan.over_at + LEFT_S if waits else chance.choice((chance.uniform(0, span_s), 3600.0))
-    return replace(plan, settings=with_budgets(settings, midnight, waits=waits))
+    return replace(plan, settings=with_budgets(settings, midnight, waits=waits, of_keys=has_budget, shared=is_shared))
 
 
 def staged(
@@ -305,17 +314,23 @@ def _limit(chance: Random) -> LimitSettings | None:
     return LimitSettings.model_validate(given)
 
 
-def with_budgets(settings: Settings, midnight: float, *, waits: bool) -> Settings:
-    """Give settings with a budget for each key, whose day begins at `midnight`, seconds of the world; and a model that costs something."""
-    budget = BudgetSettings(
-        keys=("*",),
-        usd_per_day=Decimal(DAY_CENTS) / 100,
-        reserve_usd=Decimal(CALL_CENTS) / 100,
-        when_spent="wait" if waits else "refuse",
-        day_starts_at_h=(WALL % 86_400 + midnight) / 3600,
-    )
+def with_budgets(settings: Settings, midnight: float, *, waits: bool, of_keys: bool = True, shared: bool = False) -> Settings:
+    """Give settings with a budget for each key, or agent, whose day begins at `midnight`, seconds of the world; and a model that costs.
+
+    `shared`: for each agent; those that do not say who they are are one.
+    """
+    told = {
+        "reserve_usd": Decimal(CALL_CENTS) / 100,
+        "when_spent": "wait" if waits else "refuse",
+        "day_starts_at_h": (WALL % 86_400 + midnight) / 3600,
+    }
+    budgets = {}
+    if of_keys:
+        budgets[BUDGET] = BudgetSettings.model_validate({"keys": ("*",), "usd_per_day": Decimal(DAY_CENTS) / 100, **told})
+    if shared:
+        budgets[SHARED] = BudgetSettings.model_validate({"agents": ("*",), "usd_per_day": Decimal(AGENT_CENTS) / 100, **told})
     models = {MODEL: ModelSettings(usd_per_million=Decimal(1))}
-    return settings.model_copy(update={"budgets": {BUDGET: budget}, "models": models})
+    return settings.model_copy(update={"budgets": budgets, "models": models})
 
 
 @cache

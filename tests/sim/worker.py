@@ -295,6 +295,8 @@ class Worker:
 
     def _commanded(self, records: list[Record]) -> None:
         for record in records:
+            if (record.key or b"").startswith(b"rights:"):
+                continue
             command = read_command(record)
             if command is not None and command.state == CANCEL:
                 partition, offset = map(int, command.target.partition("@")[0].rsplit("/", 2)[1:])

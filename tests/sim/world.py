@@ -15,7 +15,7 @@ from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.record import Record
 from dispatcher.settings import Settings
-from tests.guarantees.budgets import DayBudget
+from tests.guarantees.budgets import DayBudget, SharedBudget
 from tests.guarantees.events import (
     CallEnded,
     CallStarted,
@@ -38,13 +38,15 @@ from tests.sim.callee import Callee
 from tests.sim.cluster import Cluster, request_record
 from tests.sim.logs import Log, Writes
 from tests.sim.operator import Operator
-from tests.sim.plan import ATTEMPTS_MAX, LIMIT, Fault, Order, Plan, Write, keys_of
+from tests.sim.plan import ATTEMPTS_MAX, BUDGET, LIMIT, SHARED, Fault, Order, Plan, Write, keys_of
 from tests.sim.process import WALL
 from tests.sim.schedule import Schedule
 from tests.sim.worker import Worker
 
 # What the promise allows beside session timeout, transaction timeout and sweep: joins, back-offs, slow answers, one call of a request.
 SETTLING_S, CALL_S = 40.0, 1.5
+# What it takes to find out that nobody has anything left of a budget that partitions share: some words back and forth.
+EXCHANGE_S = 30.0
 # Where callees say that a request shall wait long, and somebody has to resume a key behind it.
 LONG_HINT_S = 65.0
 # A world that is done runs on for so long, since what comes late must do no harm.
@@ -99,8 +101,9 @@ class World:
             kind, window_s = limit.counting, limit.window_s or 1.0
             judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
             self.judges.append(judge)
-        if plan.midnight < math.inf:
-            self.judges.append(DayBudget(plan.midnight, _standing_until(plan)))
+        for name, judge in ((BUDGET, DayBudget), (SHARED, SharedBudget)):
+            if name in plan.settings.budgets:
+                self.judges.append(judge(plan.midnight, _standing_until(plan)))
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first
@@ -170,6 +173,7 @@ class World:
         bound_s = plan.broker.session_s + worker.transaction_timeout_s + plan.broker.sweep_s + worker.drain_s
         bound_s += plan.manners.hang_s if plan.manners.hangs else 0
         bound_s += LONG_HINT_S if plan.manners.long_hints else 0
+        bound_s += EXCHANGE_S if SHARED in plan.settings.budgets else 0
         bound_s += max(0.0, plan.midnight - plan.over_at) if plan.waits_for_midnight else 0
         bound_s += plan.settings.upstreams["sample"].breaker_open_s + RAMP_S
         limit = plan.settings.limits.get(LIMIT)

@@ -1,7 +1,10 @@
 """What a lane key has spent of its budget in one period, as one record of the state topic: it outlives the worker that spent it.
 
-    key       `budget/<topic id>/<partition>/<hash of the lane key>`
-    value     JSON: the period (a number of days), what is settled, and what is reserved for a call that has not ended
+A credential, and an agent, has such an account in each partition that its requests stand in: what it has spent there.
+
+    key       `budget/<topic id>/<partition>/<hash of the lane key, the alias or the agent's name>`
+    value     JSON: the period (a number of days), what is settled, what is reserved for calls that have not ended, and, of what partitions
+              share, what was given to others (`rights` says to whom)
 
 The last record of a key counts, so that there is one for each key, and a tombstone ends it once its period is over.
 """
@@ -9,15 +12,22 @@ The last record of a key counts, so that there is one for each key, and a tombst
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
+from typing import Any, Final, Literal
 
 import orjson
 
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.usage import read_usd, usd_text
 
+Scope = Literal["key", "credential", "agent"]
+# Whose money it is.
+KEY: Final = "key"
+CREDENTIAL: Final = "credential"
+AGENT: Final = "agent"
 _VERSION = 1
 _DIGEST_BYTES = 12
 _KEY = re.compile(r"budget/([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/([0-9a-f]{24})")
@@ -25,12 +35,13 @@ _KEY = re.compile(r"budget/([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/([0-9a-f]{2
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Of the key with this `name`: what `period` has cost, and what is set aside for the call in flight. US dollars."""
+    """That of this `name`: what `period` has cost, and what is set aside for calls in flight. US dollars."""
 
     name: str
     period: int
     settled: Decimal = Decimal(0)
     reserved: Decimal = Decimal(0)
+    given: Decimal = Decimal(0)
 
     @property
     def spent(self) -> Decimal:
@@ -39,13 +50,33 @@ class Account:
 
     def message(self, topic: str, topic_id_text: str, partition: int) -> Message:
         """The record to write to the state `topic`, into the partition that the key belongs to."""
-        facts = {"v": _VERSION, "period": self.period, "settled": usd_text(self.settled), "reserved": usd_text(self.reserved)}
+        facts: dict[str, Any] = {
+            "v": _VERSION,
+            "period": self.period,
+            "settled": usd_text(self.settled),
+            "reserved": usd_text(self.reserved),
+        }
+        if self.given:
+            facts["given"] = usd_text(self.given)
         return Message(topic, partition, _key(topic_id_text, partition, self.name), orjson.dumps(facts), ())
 
 
-def account_name(key: bytes) -> str:
-    """The name of a lane key's account: a hash, as no key may be longer than a record's key takes."""
-    return blake2b(key, digest_size=_DIGEST_BYTES).hexdigest()
+def account_name(of: bytes, scope: Scope = KEY) -> str:
+    """The name of the account of a lane key, an alias or an agent: a hash, as no key may be longer than a record's key takes."""
+    return blake2b(of, digest_size=_DIGEST_BYTES, person=b"" if scope == KEY else scope.encode()).hexdigest()
+
+
+def together(accounts: Iterable[Account]) -> Account | None:
+    """What accounts of one name, of several partitions, come to: of the latest day that one of them is of. None where there are none."""
+    of = list(accounts)
+    period = max((one.period for one in of), default=0)
+    latest = [one for one in of if one.period == period]
+    nothing = Decimal(0)
+    return (
+        replace(latest[0], settled=sum((one.settled for one in latest), nothing), reserved=sum((one.reserved for one in latest), nothing))
+        if latest
+        else None
+    )
 
 
 def closed(topic: str, topic_id_text: str, partition: int, name: str) -> Message:
@@ -70,12 +101,12 @@ def read_account(record: Record, topic_id_text: str) -> Account | None:
         facts = orjson.loads(record.value)
         if facts["v"] != _VERSION or type(facts["period"]) is not int:
             return None
-        settled, reserved = read_usd(facts["settled"]), read_usd(facts["reserved"])
+        settled, reserved, given = read_usd(facts["settled"]), read_usd(facts["reserved"]), read_usd(facts.get("given", "0"))
     except (ArithmeticError, ValueError, KeyError, TypeError):
         return None
-    if settled is None or reserved is None or settled < 0 or reserved < 0:
+    if settled is None or reserved is None or given is None or min(settled, reserved, given) < 0:
         return None
-    return Account(name, facts["period"], settled, reserved)
+    return Account(name, facts["period"], settled, reserved, given)
 
 
 def fold(accounts: dict[str, Account], record: Record, topic_id_text: str) -> bool:

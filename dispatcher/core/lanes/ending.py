@@ -180,9 +180,9 @@ class Endings:
         return Outcome(self.owner, request.record, replace(reply, metadata=request.metadata, agent=request.agent, is_duplicate=True))
 
     def spent(self, request: Request, spent: Spent, calls: int, instant: Instant) -> Outcome:
-        """The end of a request whose key has spent its budget, after that many calls."""
+        """The end of a request whose key, credential or agent has spent its budget, after that many calls."""
         reason, retry_at = Reason.BUDGET_EXHAUSTED, instant.rfc3339(max(0.0, spent.until - instant.wall))
-        message = f"its key has spent the budget {spent.budget!r} of the day, which does not pay for another call"
+        message = f"its {spent.whose} has spent the budget {spent.budget!r} of the day, which does not pay for another call"
         outcome = self._early(request, Status.DEAD, Fault(reason.value, message, retry_at), calls, instant)
         letter = self._letter(request.record, reason, message, "wait", reason.value)
         letter = replace(letter, attempts=calls, upstream=request.call.upstream)

@@ -314,7 +314,7 @@ class Lane:
         self.passage.let(head.request, instant.mono)
         if not self._noting.must_intend(head.request):
             return self._start(head, instant)
-        return Intend(self._noting.intend(head.waiting, instant), head.request.call.upstream)
+        return Intend(self._noting.intend(head.request, head.waiting, instant), head.request.call.upstream)
 
     def noted(self, note: Note) -> bool:
         """This stands in the state topic; whether the lane has waited for it."""

@@ -32,8 +32,8 @@ class Noting:
         self._intended_at = 0.0  # monotonic seconds
 
     def must_intend(self, request: Request) -> bool:
-        """Whether something has to stand there before a call: that it may begin, or what its key's budget sets aside for it."""
-        return not self.intent and (not request.repeats or self._ledger.is_for(request.record.key))
+        """Whether something has to stand there before a call: that it may begin, or what budgets set aside for it."""
+        return not self.intent and (not request.repeats or self._ledger.is_for(request))
 
     def is_late(self, record: Record, instant: Instant) -> bool:
         """Whether the intent is older than a commit takes: who was frozen or cut off meanwhile may have lost the partition since.
@@ -44,13 +44,13 @@ class Noting:
         limit_s = TRANSACTIONS * self._decoder.settings.worker.transaction_timeout_s
         return self.intent and (instant.mono - self._intended_at >= limit_s or self._ledger.is_over(record, instant.wall))
 
-    def intend(self, waiting: Waiting, instant: Instant) -> Note:
+    def intend(self, request: Request, waiting: Waiting, instant: Instant) -> Note:
         """The next call is about to be made; what has to stand there before."""
         tries = Tries(waiting.tries.calls + 1, waiting.tries.failures, waiting.tries.hinted_since)
         self.coming = self._note(waiting, tries, instant, begun=True)
         self.intent = True
         self._intended_at = instant.mono
-        self._ledger.reserve(waiting.record, instant.wall)
+        self._ledger.reserve(request, instant.wall)
         return self.coming
 
     def attempted(self, waiting: Waiting, instant: Instant) -> None:

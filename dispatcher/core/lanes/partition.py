@@ -97,7 +97,7 @@ class Partition:
         self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
         worker = decoder.settings.worker
         self.journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=self._is_fenced)
-        self.ledger = Ledger(decoder.settings, decoder.topic_id, owner.partition)
+        self.ledger = Ledger(decoder.settings, decoder.topic_id, owner.partition, decoder.partitions)
         self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._tried: dict[int, Tried] = {}  # what earlier owners have noted of requests that have not had their turn here
@@ -377,9 +377,9 @@ class Partition:
         self._void.difference_update(gone)
         return self._hand_out(Outcome(self.owner, None, None), now, lost, tuple(map(self._tombstone, gone)))
 
-    def end(self, target: Message, now: float) -> Outcome:
-        """An outcome that does nothing but write `target`: the tombstone of a command that has no effect any more."""
-        return self._hand_out(Outcome(self.owner, None, None), now, None, (target,))
+    def write(self, messages: tuple[Message, ...], now: float) -> Outcome:
+        """An outcome that does nothing but write these: the tombstone of a command without effect, or a word to other owners."""
+        return self._hand_out(Outcome(self.owner, None, None), now, None, messages)
 
     def acknowledge(self, outcome: Outcome) -> Fetch | None:
         """`outcome` is published and its position committed; what has to be fetched because of that."""

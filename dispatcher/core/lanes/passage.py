@@ -1,4 +1,4 @@
-"""A lane's way to a call: what the budget of its key says, what it asks at the gate, its pass, and what it hands back in the end."""
+"""A lane's way to a call: what the budgets say that pay for it, what it asks at the gate, its pass, and what it hands back in the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dispatcher.core.callees.reservation import SILENT, Statement, statement_of
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.ending import Endings
 from dispatcher.core.lanes.lane_queue import Waiting
-from dispatcher.core.lanes.ledger import BUDGET, Ledger, Spent
+from dispatcher.core.lanes.ledger import BUDGET, Lacking, Ledger, Spent
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.lanes.steps import Gated, Wait
 from dispatcher.core.messages.call import Answered, CallResult
@@ -25,6 +25,8 @@ _W = TypeVar("_W")
 GATED_PARKED_S = 5.0
 # When a limit lets somebody through is guessed from how turns came of late; they may come faster, and nobody stays away for longer.
 GUESSED_PARKED_S = 30.0
+# Who waits for what other partitions have of a budget is told when that has come; and asks by himself each so often.
+LACKING_S = 5.0
 # A call that its deadline cuts off ends by a timer, which may be a little early.
 TIMER_S = 0.05
 
@@ -35,7 +37,7 @@ class Passage(Generic[_W]):
     `limited_s`: how long the call that was let through last waited for limits.
     """
 
-    __slots__ = ("_endings", "_gate", "_limited_since", "_pass", "_who", "ledger", "limited_s")
+    __slots__ = ("_endings", "_gate", "_lacks", "_limited_since", "_pass", "_who", "ledger", "limited_s")
 
     def __init__(self, who: _W, gate: Gate[_W] | None, ledger: Ledger | None, endings: Endings) -> None:
         self._who = who
@@ -43,6 +45,7 @@ class Passage(Generic[_W]):
         self.ledger = Ledger(decoder.settings, decoder.topic_id, endings.owner.partition) if ledger is None else ledger
         self._endings = endings
         self._gate: Gate[_W] = Gate({}) if gate is None else gate
+        self._lacks = False  # it waits for what other partitions have of a budget
         self._pass: Pass | None = None  # of the call in flight
         self._limited_since: float | None = None
         self.limited_s: float | None = None  # None where it is under none
@@ -53,7 +56,9 @@ class Passage(Generic[_W]):
         One that was let through is asked for anew once its breaker has turned.
         """
         now = instant.mono
-        if (spent := self.ledger.ask(request.record, instant.wall)) is not None:
+        spent = self.ledger.ask(request, instant.wall)
+        self._lacks = isinstance(spent, Lacking)
+        if spent is not None:
             return self._refused(request, waiting, spent, instant)
         if self._pass is not None:
             if self._gate.holds(self._pass):
@@ -66,8 +71,10 @@ class Passage(Generic[_W]):
             self._limited_since = now
         return Gated(request.claim)
 
-    def _refused(self, request: Request, waiting: Waiting, spent: Spent, instant: Instant) -> Wait | Outcome:
+    def _refused(self, request: Request, waiting: Waiting, spent: Spent | Lacking, instant: Instant) -> Wait | Outcome:
         """What becomes of a request whose budget does not pay for a call."""
+        if isinstance(spent, Lacking):
+            return Wait(instant.mono + LACKING_S, BUDGET)
         if not spent.waits:
             return self._endings.spent(request, spent, waiting.tries.calls, instant)
         waiting.not_before, waiting.why = instant.mono + max(0.0, spent.until - instant.wall), BUDGET
@@ -108,15 +115,18 @@ class Passage(Generic[_W]):
 
     def why(self, now: float) -> tuple[str, float | None] | None:
         """What keeps the lane, and until when, while it stands in line."""
+        if self._lacks:
+            return BUDGET, now  # soon, one way or the other: it is not worth while to move it aside
         stop = self._gate.why(self._who, now)
         return None if stop is None else (stop.why, stop.until)
 
     def put_off(self, waiting: Waiting, now: float) -> None:
         """Its head is parked. Where that stands in line it comes back when its turn may be near, and stands in line anew."""
+        self._lacks = False
         if (stop := self._gate.why(self._who, now)) is not None:
             until = stop.until or now + GATED_PARKED_S
             waiting.not_before, waiting.why = min(until, now + GUESSED_PARKED_S) if stop.why == LIMIT else until, stop.why
 
     def _hand_back(self, finding: Finding | None, now: float, said: Statement = SILENT) -> bool:
-        taken, self._pass, self._limited_since = self._pass, None, None
+        taken, self._pass, self._limited_since, self._lacks = self._pass, None, None, False
         return taken is not None and self._gate.end(taken, finding, now, said)

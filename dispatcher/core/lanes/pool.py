@@ -41,7 +41,7 @@ class Answer(Enum):
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that lacks rights: of that lane `key`, since when, and when it asked last."""
+    """A request that waits for money, of this pool or another one: of that lane `key`, since when, and when it asked last."""
 
     key: bytes | None
     since: float
@@ -93,17 +93,19 @@ class Pool:
         """What may be spent or given away: less than 0 where a call has cost more than its reserve."""
         self._read()
         rights = share(self.budget.of.usd_per_day, self._partition, self._partitions)
-        return rights + sum(self.mine.got.values(), NOTHING) - sum(self.mine.given.values(), NOTHING) - account.spent
+        # Where the topic that says to whom it went was lost, the account says still how much it was.
+        given = max(account.given, sum(self.mine.given.values(), NOTHING))
+        return rights + sum(self.mine.got.values(), NOTHING) - given - account.spent
 
-    def ask(self, account: Account, wall: float, offset: int, key: bytes | None) -> Answer:
-        """Whether a call of this request may begin; one that may not for now is waited for from here on."""
+    def ask(self, account: Account, wall: float) -> Answer:
+        """Whether a call may begin."""
         if self.left(account) >= self.budget.of.reserve_usd:
             return Answer.PAYS
-        if self._is_dry(wall):
-            self.leave(offset)
-            return Answer.SPENT
-        self._waiting.setdefault(offset, _Waiting(key, wall, wall)).asked = wall
-        return Answer.LACKS
+        return Answer.SPENT if self._is_dry(wall) else Answer.LACKS
+
+    def wait(self, offset: int, key: bytes | None, since: float, wall: float) -> None:
+        """This request waits, since then, until this pool pays for a call and all others that it needs do: what it takes is kept for it."""
+        self._waiting.setdefault(offset, _Waiting(key, since, wall)).asked = wall
 
     @property
     def is_waited_for(self) -> bool:
@@ -125,9 +127,12 @@ class Pool:
         begins = self.budget.begin(self.mine.period + 1)
         return begins if self._dry_since is None or math.isinf(self._dry_since) else min(begins, max(wall, self._dry_since + AGAIN_S))
 
-    def trade(self, account: Account, wall: float) -> Rights | None:
-        """What is to be said to others now: None where they know all. It counts here from now on, and elsewhere once it is committed."""
-        left = self.left(account)
+    def trade(self, account: Account, wall: float) -> tuple[Rights | None, Account]:
+        """What is to be said to others now, None where they know all; and what is left then. Both are to be committed together.
+
+        It counts here from now on, and elsewhere once it is committed.
+        """
+        left = before_all = self.left(account)
         self._want(account, left, wall)
         given, answers = dict(self.mine.given), {}
         for other in self._board.wants(self.name):
@@ -139,8 +144,9 @@ class Pool:
                 left -= gift
             if left <= 0 and not account.reserved and not self._goes_before(other):
                 answers[other.partition] = other.wants
+        known = max(account.given, sum(self.mine.given.values(), NOTHING))
         self.mine = replace(self.mine, given=given, answers=answers)
-        return self._said()
+        return self._said(), account if left == before_all else replace(account, given=known + before_all - left)
 
     def _goes_before(self, other: Rights) -> bool:
         """Whether a request waits here, and for longer than those of the other partition."""

@@ -28,7 +28,7 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "deadline_exceeded"
     OUTCOME_UNKNOWN = "outcome_unknown"  # it may have been done, and must not be done twice
     QUOTA_EXHAUSTED = "quota_exhausted"  # the callee's quota or money is used up
-    BUDGET_EXHAUSTED = "budget_exhausted"  # its key has spent its budget of the day
+    BUDGET_EXHAUSTED = "budget_exhausted"  # its key, credential or agent has spent its budget of the day
     TOO_LARGE = "too_large"
     ID_CONFLICT = "id_conflict"  # another request of its key had that id
     HALTED_KEY = "halted_key"  # more than may wait stood behind a halted key

@@ -1,4 +1,4 @@
-"""What lane keys have left of their budgets, by what workers have committed. Facts in, balances out."""
+"""What lane keys, credentials and agents have left of their budgets, by what workers have committed. Facts in, balances out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from decimal import Decimal
 from typing import Any
 
 from dispatcher.core.instant import Instant
-from dispatcher.core.internal.account import Account, account_name
-from dispatcher.core.internal.budget import Budgets
+from dispatcher.core.internal.account import AGENT, CREDENTIAL, Account, account_name
+from dispatcher.core.internal.budget import Budget, Budgets
 from dispatcher.core.messages.usage import usd_text
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Of one key's day, in US dollars. `until`: when the next day begins, seconds since 1970.
+    """Of the day of one key, credential or agent, in US dollars. `until`: when the next day begins, seconds since 1970.
 
-    `reserved` is set aside for a call in flight, or was for one of a worker that died; `left` is less than 0 where a call has cost more
+    `reserved` is set aside for calls in flight, or was for those of a worker that died; `left` is less than 0 where a call has cost more
     than its reserve.
     """
 
@@ -41,7 +41,7 @@ class Balance:
 
 
 class Balances:
-    """Those of a moment, `wall`. `accounts` by their names."""
+    """Those of a moment, `wall`. `accounts` by their names, those of all partitions together."""
 
     def __init__(self, budgets: Budgets, accounts: Mapping[str, Account], wall: float) -> None:
         self._budgets = budgets
@@ -50,10 +50,19 @@ class Balances:
 
     def of(self, key: bytes | None) -> Balance | None:
         """That of a key; None where it has no budget."""
-        budget = self._budgets.of(key)
-        if budget is None or key is None:
+        return None if key is None else self._of(self._budgets.of(key), account_name(key))
+
+    def of_credential(self, alias: str) -> Balance | None:
+        """That of a credential; None where it has no budget."""
+        return self._of(self._budgets.of_credential(alias), account_name(alias.encode(), CREDENTIAL))
+
+    def of_agent(self, agent: str) -> Balance | None:
+        """That of an agent, an empty name for those that do not say who they are; None where it has no budget."""
+        return self._of(self._budgets.of_agent(agent), account_name(agent.encode(), AGENT))
+
+    def _of(self, budget: Budget | None, name: str) -> Balance | None:
+        if budget is None:
             return None
-        name = account_name(key)
         account = budget.current(self._accounts.get(name), name, self._wall)
         until = budget.begin(account.period + 1)
         return Balance(budget.name, budget.of.usd_per_day, account.settled, account.reserved, budget.left(account), until)

@@ -15,7 +15,7 @@ from dispatcher.core.messages.request import Decoder
 from dispatcher.core.messages.status import Reason
 from tests.core.aside import Aside
 from tests.core.keyed import KEY, fetch, park
-from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, noted, now, record, settings
+from tests.specimens import MONO, OWNER, TOPIC_ID, WALL, answer, decoder, noted, now, record, request, settings
 
 MIDNIGHT_S = DAY_S - WALL % DAY_S
 
@@ -56,7 +56,7 @@ def test_who_takes_over_what_waits_for_money_asks_what_there_is() -> None:
     for dollars, step in ((2, Start), (1, Wait)):
         rich = budgeted(usd_per_day=dollars)
         made = ledger(rich)
-        made.reserve(record(offset=5, key=KEY), WALL)
+        made.reserve(request(record(offset=5, key=KEY), rich), WALL)
         made.settle(record(offset=5, key=KEY), None)
         heir = lane(rich, made)
         heir.restore(aside.entries(), now(60))

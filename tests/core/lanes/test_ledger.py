@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -16,9 +17,10 @@ from dispatcher.core.internal.budget import DAY_S
 from dispatcher.core.lanes.ledger import Ledger, Spent
 from dispatcher.core.messages.call import Ambiguous, NotSent
 from dispatcher.core.messages.record import Message, Record
+from dispatcher.core.messages.request import Request
 from dispatcher.core.messages.usage import Tokens, Usage
 from dispatcher.settings import Settings
-from tests.specimens import TOPIC_ID, WALL, answer, record, settings
+from tests.specimens import TOPIC_ID, WALL, answer, record, request, settings
 
 KEY = b"doc:42"
 TODAY = int(WALL // DAY_S)
@@ -29,6 +31,11 @@ def budgeted(**budget: Any) -> Settings:
     return settings(budgets={"docs": {"keys": ["doc:*"], "usd_per_day": 1, "reserve_usd": 0.3, **budget}})
 
 
+def asked(**fields: Any) -> Request:
+    """A request of that record, which may be one that would be refused."""
+    return replace(request(), record=record(**fields))
+
+
 def ledger(of: Settings | None = None) -> Ledger:
     """A new owner's."""
     return Ledger(of or budgeted(), TOPIC_ID, 0)
@@ -36,9 +43,9 @@ def ledger(of: Settings | None = None) -> Ledger:
 
 def call(of: Ledger, cost: str | None, wall: float = WALL, offset: int = 5, key: bytes = KEY) -> bool:
     """Make a call that costs so much, if it may begin."""
-    if of.ask(record(key=key, offset=offset), wall) is not None:
+    if of.ask(asked(key=key, offset=offset), wall) is not None:
         return False
-    of.reserve(record(key=key, offset=offset), wall)
+    of.reserve(asked(key=key, offset=offset), wall)
     of.settle(record(key=key, offset=offset), None if cost is None else Decimal(cost))
     return True
 
@@ -60,8 +67,8 @@ def test_calls_stop_where_the_next_one_might_overshoot() -> None:
     """B43: of a dollar with 30 cents for a call, calls of 30 cents run three times; then nobody's until midnight (UTC)."""
     made = ledger()
     assert [True, True, True, False] == [call(made, "0.3") for _ in range(4)]
-    assert Spent("docs", (TODAY + 1) * DAY_S, waits=False) == made.ask(record(), WALL)
-    assert made.ask(record(key=b"doc:43"), WALL) is None
+    assert Spent("docs", (TODAY + 1) * DAY_S, waits=False) == made.ask(asked(), WALL)
+    assert made.ask(asked(key=b"doc:43"), WALL) is None
     assert call(made, "0.3", (TODAY + 1) * DAY_S)
 
 
@@ -88,7 +95,7 @@ def test_who_dies_in_a_call_leaves_its_reserve() -> None:
     topic, dead = Topic(), ledger()
     assert call(dead, "0.25")
     topic.write(dead.take(KEY))
-    dead.reserve(record(offset=6), WALL)
+    dead.reserve(asked(offset=6), WALL)
     topic.write(dead.take(KEY))
     assert Account(account_name(KEY), TODAY, Decimal("0.25"), Decimal("0.3")) == topic.accounts[account_name(KEY)]
     heir = ledger()
@@ -99,7 +106,7 @@ def test_who_dies_in_a_call_leaves_its_reserve() -> None:
 def test_an_early_end_of_another_request_gives_nothing_back() -> None:
     """What is set aside is so for one request, by its place."""
     made = ledger()
-    made.reserve(record(offset=5), WALL)
+    made.reserve(asked(offset=5), WALL)
     made.settle(record(offset=6), Decimal(0))
     topic = Topic()
     topic.write(made.take(KEY))
@@ -112,7 +119,7 @@ def test_an_early_end_of_another_request_gives_nothing_back() -> None:
 def test_a_call_over_midnight_is_of_the_day_on_which_it_began() -> None:
     """It ends there, and the new day is whole."""
     made, midnight = ledger(), (TODAY + 1) * DAY_S
-    made.reserve(record(), midnight - 1)
+    made.reserve(asked(), midnight - 1)
     made.settle(record(), Decimal("0.3"))
     assert [True, True, True, False] == [call(made, "0.3", midnight + 1) for _ in range(4)]
 
@@ -122,7 +129,7 @@ def test_a_clock_that_steps_back_begins_no_day_anew() -> None:
     made, midnight = ledger(), (TODAY + 1) * DAY_S
     for _ in range(3):
         assert call(made, "0.3", midnight + 1)
-    assert Spent("docs", (TODAY + 2) * DAY_S, waits=False) == made.ask(record(), midnight - 1)
+    assert Spent("docs", (TODAY + 2) * DAY_S, waits=False) == made.ask(asked(), midnight - 1)
 
 
 def test_a_clock_that_was_years_ahead_stops_a_key_until_tomorrow_has_ended() -> None:
@@ -132,24 +139,24 @@ def test_a_clock_that_was_years_ahead_stops_a_key_until_tomorrow_has_ended() -> 
         assert call(wrong, "0.3", WALL + 1000 * DAY_S)
     topic.write(wrong.take(KEY))
     right.restore(topic.accounts.values(), WALL)
-    assert Spent("docs", (TODAY + 2) * DAY_S, waits=False) == right.ask(record(), WALL)
+    assert Spent("docs", (TODAY + 2) * DAY_S, waits=False) == right.ask(asked(), WALL)
     topic.write(right.take(KEY))
     assert TODAY + 1 == topic.accounts[account_name(KEY)].period
-    assert right.ask(record(), (TODAY + 2) * DAY_S - 1) is not None
+    assert right.ask(asked(), (TODAY + 2) * DAY_S - 1) is not None
     assert call(right, "0.3", (TODAY + 2) * DAY_S)
 
 
 def test_what_was_set_aside_yesterday_pays_no_call_of_today() -> None:
     """Else a day could cost one call more than its budget: who is late at his call sets aside anew."""
     made, midnight = ledger(), (TODAY + 1) * DAY_S
-    made.reserve(record(), midnight - 1)
+    made.reserve(asked(), midnight - 1)
     assert [False, True, False] == [
         made.is_over(record(), midnight - 1),
         made.is_over(record(), midnight),
         made.is_over(record(offset=6), midnight),
     ]
     made.release(record())
-    made.reserve(record(), midnight)
+    made.reserve(asked(), midnight)
     assert not made.is_over(record(), midnight)
 
 
@@ -159,11 +166,11 @@ def test_a_day_begins_when_the_budget_says(starts_at_h: float, hours: int) -> No
     made = ledger(budgeted(day_starts_at_h=starts_at_h))
     for _ in range(3):
         assert call(made, "0.3")
-    spent = made.ask(record(), WALL)
+    spent = made.ask(asked(), WALL)
     assert spent is not None
     assert hours * 3600 == (spent.until - WALL) % DAY_S
-    assert made.ask(record(), spent.until - 1) == spent
-    assert made.ask(record(), spent.until) is None
+    assert made.ask(asked(), spent.until - 1) == spent
+    assert made.ask(asked(), spent.until) is None
 
 
 @pytest.mark.parametrize(
@@ -177,7 +184,7 @@ def test_the_budget_that_names_most_of_a_key_counts(key: bytes, budget: str) -> 
         settings(budgets={"all": {"keys": ["*"], **each}, "docs": {"keys": ["doc:*"], **each}, "one": {"keys": ["doc:42"], **each}})
     )
     assert call(made, "1", key=key)
-    found = made.ask(record(key=key), WALL)
+    found = made.ask(asked(key=key), WALL)
     assert found is not None
     assert budget == found.budget
 
@@ -185,11 +192,11 @@ def test_the_budget_that_names_most_of_a_key_counts(key: bytes, budget: str) -> 
 def test_a_key_without_a_budget_is_never_asked() -> None:
     """And costs no record."""
     made = ledger()
-    assert made.ask(record(key=b"apikey:a"), WALL) is None
-    made.reserve(record(key=b"apikey:a"), WALL)
+    assert made.ask(asked(key=b"apikey:a"), WALL) is None
+    made.reserve(asked(key=b"apikey:a"), WALL)
     assert () == made.take(b"apikey:a")
-    assert (True, False) == (made.is_for(KEY), made.is_for(b"apikey:a"))
-    assert not Ledger(settings(), TOPIC_ID, 0).is_for(KEY)
+    assert (True, False) == (made.is_for(asked()), made.is_for(asked(key=b"apikey:a")))
+    assert not Ledger(settings(), TOPIC_ID, 0).is_for(asked())
 
 
 def test_accounts_that_are_over_go() -> None:
@@ -245,8 +252,8 @@ class Owners(RuleBasedStateMachine):
     def intend(self, key: bytes) -> None:
         """A call is to begin, if it may, and none of its key does or is open; the reserve stands in the topic before."""
         self.offset += 1
-        if key not in self.open | self.intended and self.ledger.ask(record(key=key, offset=self.offset), self.wall) is None:
-            self.ledger.reserve(record(key=key, offset=self.offset), self.wall)
+        if key not in self.open | self.intended and self.ledger.ask(asked(key=key, offset=self.offset), self.wall) is None:
+            self.ledger.reserve(asked(key=key, offset=self.offset), self.wall)
             self.topic.write(self.ledger.take(key))
             self.intended[key] = self.offset
 

@@ -87,6 +87,15 @@ def test_what_is_not_committed_is_nobodys() -> None:
     assert RESERVE == world.owners[1].pool.left(world.owners[1].account)
 
 
+def test_what_was_given_is_gone_whatever_became_of_the_words() -> None:
+    """Who deletes the topic in which they stand gives nothing back: takers lose what they got, and givers have given it."""
+    world = Worlds("0.9")
+    assert world.calls(0, "0.3") == 3
+    world.log.records.clear()
+    world.owners = [world.owner(n) for n in range(3)]
+    assert [world.calls(n, "0.3") for n in range(3)] == [0, 0, 0]
+
+
 def test_a_partition_that_nobody_has_holds_nobody_for_good() -> None:
     """Who does not answer in two minutes counts as having nothing; a minute later all are asked once more."""
     world, until = Worlds("0.9"), WALL

@@ -17,7 +17,7 @@ from dispatcher.core.internal.account import Account
 from dispatcher.core.internal.budget import DAY_S
 from dispatcher.core.internal.rights import Board, Rights, share
 from dispatcher.core.lanes.pool import AGAIN_S, Pool
-from tests.core.pools import NOTHING, RESERVE, TODAY, Owner, Worlds
+from tests.core.pools import NOTHING, RESERVE, TODAY, Log, Owner, Worlds
 
 
 class Partitions(RuleBasedStateMachine):
@@ -46,7 +46,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(n=st.integers(0, 3), offset=st.integers(5, 7))
     def leave(self, n: int, offset: int) -> None:
         """Somebody wants it no more."""
-        self.of(n)[1].pool.leave(offset)
+        self.of(n)[1].leave(offset)
 
     @rule(n=st.integers(0, 3), cents=st.integers(0, 30))
     def commit(self, n: int, cents: int) -> None:
@@ -106,7 +106,7 @@ class Partitions(RuleBasedStateMachine):
                 self.end(n, is_known=True)
             owner.at(self.wall)
             for offset in (5, 6):
-                owner.pool.leave(offset)
+                owner.leave(offset)
         world.settle(self.wall)
         self.wall += 2 * AGAIN_S
         for owner in world.owners:
@@ -163,8 +163,9 @@ def test_walks_of_many_steps_overshoot_nothing() -> None:
 
 def _forgets_gifts(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes a partition over knows nothing of what was given."""
-    of = Board.of
+    of, write = Board.of, Log.write
     patch.setattr(Board, "of", lambda self, *at: None if (found := of(self, *at)) is None else replace(found, given={}))
+    patch.setattr(Log, "write", lambda self, n, account, rights: write(self, n, replace(account, given=NOTHING), rights))
 
 
 def _counts_twice(patch: pytest.MonkeyPatch) -> None:
@@ -179,6 +180,27 @@ def _counts_twice(patch: pytest.MonkeyPatch) -> None:
         self._open(told.name, told.partition, is_open=told.since is not None)
 
     patch.setattr(Board, "_put", put)
+
+
+def _used_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """Whoever wants is told beside the log; what becomes of the word itself is seen later."""
+    hear, taken, owners = Owner.hear, Owner.__post_init__, dict[tuple[int, int], Owner]()
+
+    def take(self: Owner) -> None:
+        taken(self)
+        owners[id(self.log), self.partition] = self
+
+    def heard(self: Owner, count: int, *, again: int = 0) -> bool:
+        known = hear(self, count, again=again)
+        for other in [other for (log, n), other in owners.items() if log == id(self.log) and n != self.partition]:
+            for _, rights, _ in other.pending:
+                if rights is not None:
+                    self.board._put(rights)
+                    self.board._versions[rights.name] = self.board.version(rights.name) + 1
+        return known
+
+    patch.setattr(Owner, "__post_init__", take)
+    patch.setattr(Owner, "hear", heard)
 
 
 def _keeps_what_it_gives(patch: pytest.MonkeyPatch) -> None:
@@ -217,7 +239,9 @@ def _of_any_day(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "plant", [_forgets_gifts, _counts_twice, _keeps_what_it_gives, _of_any_day], ids=lambda one: one.__name__.strip("_")
+    "plant",
+    [_forgets_gifts, _counts_twice, _used_before_it_is_committed, _keeps_what_it_gives, _of_any_day],
+    ids=lambda one: one.__name__.strip("_"),
 )
 def test_faults_are_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that finds nothing where something is wrong shows nothing."""
