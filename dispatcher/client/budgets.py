@@ -41,4 +41,4 @@ def _accounts(settings: Settings, partitions: Sequence[int] | None, timeout_s: f
     for accounts in found.values():
         for account in accounts.values():
             of_name[account.name].append(account)
-    return {name: account for name, of in of_name.items() if (account := together(of)) is not None}
+    return {name: together(of) for name, of in of_name.items()}

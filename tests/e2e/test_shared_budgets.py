@@ -23,7 +23,7 @@ BUDGETS = {"agents": {"agents": ["*"], **DAY}}
 
 @pytest.mark.faults
 def test_an_agent_spends_its_day_in_all_partitions_and_no_more(settings: SettingsFactory, tmp_path: Path) -> None:
-    """B61: of 24 requests in three partitions, which two workers share, five calls are made and paid; the rest are `budget_exhausted`.
+    """B43: of 24 requests in three partitions, which two workers share, five calls are made and paid; the rest are `budget_exhausted`.
 
     One is killed in a call, which may have been paid, so that it counts: four requests are answered. What one partition does not use is
     spent by others, those of the killed worker too.

@@ -37,9 +37,9 @@ class Watched:
         return []
 
 
-def shared(seed: int, writes: tuple[Write, ...], faults: tuple[Fault, ...] = (), **fixed: object) -> Plan:
+def shared(seed: int, writes: tuple[Write, ...], faults: tuple[Fault, ...] = (), ordering: str = "key") -> Plan:
     """A plan in which all requests are one agent's, whose budget is shared."""
-    plan = staged(seed, writes, faults, workers=2, **fixed)
+    plan = staged(seed, writes, faults, workers=2, ordering=ordering)
     return replace(plan, settings=with_budgets(plan.settings, NEVER_S, waits=False, of_keys=False, shared=True))
 
 

@@ -101,9 +101,9 @@ class World:
             kind, window_s = limit.counting, limit.window_s or 1.0
             judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
             self.judges.append(judge)
-        for name, judge in ((BUDGET, DayBudget), (SHARED, SharedBudget)):
+        for name, of in ((BUDGET, DayBudget), (SHARED, SharedBudget)):
             if name in plan.settings.budgets:
-                self.judges.append(judge(plan.midnight, _standing_until(plan)))
+                self.judges.append(of(plan.midnight, _standing_until(plan)))
         self._errors: list[str] = []
         self._calls: dict[int, str] = {}  # open ones, and whose they are
         self._epochs: dict[tuple[int, int], int] = {}  # under which a request was called first

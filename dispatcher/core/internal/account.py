@@ -12,7 +12,7 @@ The last record of a key counts, so that there is one for each key, and a tombst
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
@@ -66,17 +66,12 @@ def account_name(of: bytes, scope: Scope = KEY) -> str:
     return blake2b(of, digest_size=_DIGEST_BYTES, person=b"" if scope == KEY else scope.encode()).hexdigest()
 
 
-def together(accounts: Iterable[Account]) -> Account | None:
-    """What accounts of one name, of several partitions, come to: of the latest day that one of them is of. None where there are none."""
-    of = list(accounts)
-    period = max((one.period for one in of), default=0)
-    latest = [one for one in of if one.period == period]
-    nothing = Decimal(0)
-    return (
-        replace(latest[0], settled=sum((one.settled for one in latest), nothing), reserved=sum((one.reserved for one in latest), nothing))
-        if latest
-        else None
-    )
+def together(accounts: Sequence[Account]) -> Account:
+    """What accounts of one name, one at least, of several partitions come to: of the latest day that one of them is of."""
+    period = max(one.period for one in accounts)
+    latest, nothing = [one for one in accounts if one.period == period], Decimal(0)
+    settled, reserved = (sum((getattr(one, of) for one in latest), nothing) for of in ("settled", "reserved"))
+    return replace(latest[0], settled=settled, reserved=reserved)
 
 
 def closed(topic: str, topic_id_text: str, partition: int, name: str) -> Message:

@@ -167,7 +167,7 @@ def test_a_day_begins_when_the_budget_says(starts_at_h: float, hours: int) -> No
     for _ in range(3):
         assert call(made, "0.3")
     spent = made.ask(asked(), WALL)
-    assert spent is not None
+    assert isinstance(spent, Spent)
     assert hours * 3600 == (spent.until - WALL) % DAY_S
     assert made.ask(asked(), spent.until - 1) == spent
     assert made.ask(asked(), spent.until) is None
@@ -185,7 +185,7 @@ def test_the_budget_that_names_most_of_a_key_counts(key: bytes, budget: str) -> 
     )
     assert call(made, "1", key=key)
     found = made.ask(asked(key=key), WALL)
-    assert found is not None
+    assert isinstance(found, Spent)
     assert budget == found.budget
 
 

@@ -16,7 +16,7 @@ from tests.specimens import WALL
 
 
 def test_one_partition_may_spend_all_of_it() -> None:
-    """B61: a share is no wall: who has more to do than others gets what they do not use, to the last call."""
+    """A share is no wall: who has more to do than others gets what they do not use, to the last call."""
     world = Worlds("3")
     assert world.calls(1, "0.3") == 10
     assert [world.call(n, "0.3") for n in (0, 2)] == [None, None]
