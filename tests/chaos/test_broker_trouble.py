@@ -248,7 +248,8 @@ async def test_an_asker_hears_its_reply_from_the_next_leader(nodes: Cluster, set
             HARMS[harm](nodes, nodes.leader(set_up.settings.topics.replies, 0))
             assert {"n": 1} == (await client.wait(receipt, timeout=WITHIN_S)).json()
             assert {"n": 1} == (await client.ask(call, key="doc:1", timeout=WITHIN_S)).json()
-        assert 2 == set_up.witness()["calls"]
+        if keeps_without_its_coordinator(set_up):
+            assert 2 == set_up.witness()["calls"]
 
 
 def keeps_without_its_coordinator(set_up: Stage) -> bool:
