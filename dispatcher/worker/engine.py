@@ -14,11 +14,13 @@ from queue import SimpleQueue
 
 from dispatcher.core.callees.billing import Billing
 from dispatcher.core.callees.gate import Gate
+from dispatcher.core.callees.line import LIMIT
 from dispatcher.core.internal.control import Desired, Kind, parse_target
 from dispatcher.core.internal.journal import Journal
 from dispatcher.core.internal.parked import Entry, Parked
 from dispatcher.core.internal.tried import NOTHING_NOTED, Noted
 from dispatcher.core.lanes.adaptive_timeout import AdaptiveTimeouts
+from dispatcher.core.lanes.floor import Share
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.partition import Partition
@@ -32,9 +34,11 @@ from dispatcher.core.progress.commit_note import Range
 from dispatcher.core.progress.gap import Gap
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.calls import Calls
+from dispatcher.worker.class_turns import ClassTurns
 from dispatcher.worker.clock import TURN_S, Clock
 from dispatcher.worker.early_ends import EarlyEnds
 from dispatcher.worker.exchange import Exchange
+from dispatcher.worker.lane_timers import LaneTimers
 from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Restore
 from dispatcher.worker.letters import Fetch as FetchParked
 from dispatcher.worker.letters import Recall as RecallReply
@@ -46,7 +50,7 @@ from dispatcher.worker.turns import Turns
 class Engine:
     """`partitions` holds one object per live assignment, by strand, `desired` what people want of lanes. All methods run on the event loop.
 
-    `decoders`: one for each request topic, in their order.
+    `decoders`: one for each request topic, in their order; `shares`: what each has of a lane, where they are classes.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Engine:
         chance: Callable[[], float],
         room: Room | None = None,
         billing: Billing | None = None,
+        shares: Sequence[Share] = (),
     ) -> None:
         self._decoders = decoders
         settings = decoders[0].settings
@@ -76,11 +81,12 @@ class Engine:
         self._turns = Turns(settings.worker.inflight_max, settings.worker.partition_inflight_max)
         self._gate: Gate[Lane] = Gate(settings.upstreams, settings.worker.wait_max_s, settings.limits)
         self._admission = Admission(self, self._gate, self._turns, self._of, observer, clock)
+        self._classes = ClassTurns(self, shares, self._of)
         self._calls = Calls(self, http, observer, clock)
         self._billing = billing or Billing(settings)
         self._timeouts = AdaptiveTimeouts(settings.upstreams)
         self._intents: dict[Lane, tuple[Partition, str]] = {}  # who has a slot while its intent, to call that upstream, is on its way
-        self._timers: dict[Lane, tuple[float, asyncio.TimerHandle]] = {}
+        self._timers = LaneTimers(self, clock)
         self.partitions: dict[int, Partition] = {}
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
@@ -149,6 +155,7 @@ class Engine:
             if partition is not None:
                 self._close(partition)
                 self._turns.forget(owner)
+                self._classes.forget(owner)
                 del self.partitions[owner.strand]
                 self._tending.went(owner)
                 self.desired.give_up(owner.partition)
@@ -269,7 +276,7 @@ class Engine:
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
             if not isinstance(step, Gated):
-                self._gate.leave(lane, keeps_turn=isinstance(step, Ready))
+                self._gate.leave(lane, keeps_turn=isinstance(step, Ready) and self._classes.holds(lane))
             if not lane.is_intending:
                 self._let_go(lane)
             if isinstance(step, Ready):
@@ -281,6 +288,8 @@ class Engine:
             if not isinstance(step, Settle):
                 self._await(partition, lane, step)
                 self._turns.leave(partition, lane)
+                if not self._keeps_turn(lane, step, instant.mono):
+                    self._classes.leave(lane)
                 return
             self.settle(partition, step.outcome, instant.mono)
             end = end or instant.mono + TURN_S
@@ -297,11 +306,12 @@ class Engine:
                 # Where one before has ended meanwhile, its slot is there still.
                 self._let_go(lane)
                 self._turns.take(partition)
+                self._classes.begin(lane)
                 self._intents[lane] = partition, upstream
                 self._admission.look(upstream)
                 self.publish(partition.note(note, self._clock.now().mono))
             case Wait(until, _):
-                self._wait(partition, lane, until)
+                self._timers.wait(partition, lane, until)
                 self._tending.tend(partition)
             case Gated():
                 self._admission.stand(lane, step)
@@ -322,24 +332,41 @@ class Engine:
         return partition.is_restored and not partition.is_held_back(now)
 
     def _may_call(self, partition: Partition, lane: Lane, now: float, *, has_turn: bool) -> bool:
-        if not self._is_open(partition, now) or not partition.may_start(lane) or self._calls.is_cut(lane):
+        if not self._is_open(partition, now) or not partition.may_start(lane) or self._calls.is_cut(lane) or not self._classes.claim(lane):
             return False
         return lane in self._intents or self._turns.has_slot(partition, has_turn=has_turn)
+
+    def _keeps_turn(self, lane: Lane, step: Step, now: float) -> bool:
+        """Whether a lane that does not call at once keeps its classes' turn: it calls, or only a limit keeps it, which is all the lane's.
+
+        What else keeps a call (its callee is down, it is paused, it waits to be tried again) keeps no request of another class.
+        """
+        if lane.is_calling or lane in self._intents:
+            return True
+        stop = lane.passage.why(now) if isinstance(step, Gated) else None
+        return stop is not None and stop[0] == LIMIT
 
     def _let_go(self, lane: Lane) -> None:
         """Its call begins, or nothing comes of it: the slot that it had for its intent is free, and its callee may take another."""
         if (intent := self._intents.pop(lane, None)) is not None:
             partition, upstream = intent
             self._turns.give_back(partition)
+            self._classes.end(lane, is_made=False)
             self._admission.look(upstream)
             self._loop.call_soon(self._fill_slots)
 
     def _stand_in_line(self, partition: Partition, lane: Lane, now: float) -> None:
         """A call could start but for what `_may_call` says; whatever ends that comes back to this lane."""
         if self._calls.is_cut(lane):
+            self._classes.leave(lane)
             return
-        is_above = not partition.may_start(lane)
-        self._turns.stand(partition, lane, aside=not self._is_open(partition, now), above=is_above)
+        is_above, is_aside = not partition.may_start(lane), not self._is_open(partition, now)
+        if is_above or is_aside:
+            self._classes.leave(lane)
+        elif not self._classes.holds(lane):
+            self._turns.leave(partition, lane)
+            return
+        self._turns.stand(partition, lane, aside=is_aside, above=is_above)
         if is_above:
             self._tending.tend(partition)
         if self._turns.is_free:
@@ -383,24 +410,11 @@ class Engine:
         for lane in lanes:
             self.advance(partition, lane)
 
-    def _wait(self, partition: Partition, lane: Lane, until: float) -> None:
-        known = self._timers.get(lane)
-        if known is not None:
-            if known[0] <= until:
-                return
-            # What it waited for before has gone: this comes earlier.
-            known[1].cancel()
-        delay_s = max(0.0, until - self._clock.now().mono)
-        self._timers[lane] = until, self._loop.call_later(delay_s, self._wake, partition, lane)
-
-    def _wake(self, partition: Partition, lane: Lane) -> None:
-        self._timers.pop(lane, None)
-        self.advance(partition, lane)
-
     def _start(self, partition: Partition, lane: Lane, start: Start) -> None:
         start = self._timeouts.fitted(start)
         self._observer.started(start)
         self._turns.take(partition)
+        self._classes.begin(lane)
         self._calls.start(partition, lane, start)
         self._admission.look(start.call.upstream)
 
@@ -437,6 +451,7 @@ class Engine:
 
     def _call_over(self, partition: Partition, lane: Lane) -> None:
         self._turns.give_back(partition)
+        self._classes.end(lane)
         self.release(partition)
         self.advance(partition, lane)
         self._tell_drained(partition)
@@ -445,6 +460,7 @@ class Engine:
     def cut_off(self, partition: Partition, lane: Lane) -> None:
         """A call that was cancelled with its assignment has ended: a later assignment may start a call of its key now."""
         self._turns.give_back(partition)
+        self._classes.end(lane)
         if (upstream := lane.abandoned(self._clock.now().mono)) is not None:
             self._admission.look(upstream)
         self._tell_cut(lane.owner)
@@ -464,8 +480,7 @@ class Engine:
     def _close(self, partition: Partition) -> None:
         for lane in partition.lanes.values():
             self._gate.leave(lane)
-            if (timer := self._timers.pop(lane, None)) is not None:
-                timer[1].cancel()
+            self._timers.forget(lane)
         self._tending.closed(partition.owner)
         self._early.forget(partition.owner)
         partition.close()
