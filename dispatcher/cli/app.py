@@ -56,6 +56,7 @@ class Options:
     color: bool = True
     yes: bool = False
     timeout_s: float | None = None
+    class_name: str | None = None
     flags: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
     _loaded: Loaded | None = None
@@ -69,8 +70,16 @@ class Options:
         self.color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     def settings(self) -> Settings:
-        """Settle the settings: flag > -X > environment > file > default. Raises ConfigError."""
+        """Settle the settings: flag > -X > environment > file > default. Raises ConfigError, also for a class that makes no difference."""
+        if self.class_name is not None:
+            raise ConfigError("--class is for commands about the requests of one class: this one is about those of all", "leave it out")
         return self.loaded().settings
+
+    def class_settings(self) -> Settings:
+        """The same for a command about requests, as the class has them that was named. ConfigError where there are some, and none was."""
+        from dispatcher.client.classes import of_class  # `version` needs no client
+
+        return of_class(self.loaded().settings, self.class_name)
 
     def loaded(self) -> Loaded:
         """Settle the settings and where each came from; read once, since a file may change under a running command."""
@@ -118,7 +127,7 @@ class Options:
         """Let librdkafka's own lines come out: with -v they are what explains a connection that fails."""
         from dispatcher.adapters import logs
 
-        logs.configure(self.settings(), self.secrets())
+        logs.configure(self.loaded().settings, self.secrets())
 
     def _all_flags(self) -> dict[str, Any]:
         """Join what the command set and what -v and -q say about the log."""
@@ -227,6 +236,9 @@ _Yes = Annotated[bool, _option("-y", "--yes", metavar="", help="Answer questions
 _Timeout = Annotated[str | None, _option("--timeout", metavar="TIME", help="Longest wait, more than 0: 500ms, 30s, 2m.")]
 
 
+_Class = Annotated[str | None, _option("--class", metavar="NAME", help="Whose requests, where there are classes of them.")]
+
+
 _Version = Annotated[bool, typer.Option("--version", metavar="", help="As the command version.", show_default=False)]
 
 
@@ -242,12 +254,13 @@ def _root(
     no_color: _NoColor = False,
     yes: _Yes = False,
     timeout: _Timeout = None,
+    class_name: _Class = None,
     version: _Version = False,
 ) -> None:
     """Take the global options that stand before the command."""
     options = ctx.ensure_object(Options)
     given: dict[str, Any] = {"no_color": no_color, "brokers": brokers, "properties": properties, "config": config, "json": json}
-    given |= {"quiet": quiet, "verbose": verbose, "yes": yes, "timeout": timeout}
+    given |= {"quiet": quiet, "verbose": verbose, "yes": yes, "timeout": timeout, "class_name": class_name}
     for name, value in given.items():
         options.add(name, value)
     if version:

@@ -52,7 +52,7 @@ def _known(failure: BaseException, options: Options) -> DispatcherError | None:
         return None
     from dispatcher.adapters.kafka.faults import Complaints
 
-    return Complaints(options.settings()).fault(failure, "talking to Kafka")
+    return Complaints(options.loaded().settings).fault(failure, "talking to Kafka")
 
 
 def _usage(failure: typer.TyperException) -> DispatcherError:

@@ -122,7 +122,7 @@ def _skip(
 def _lanes(options: Options) -> Lanes:
     from dispatcher.client.lanes import Lanes
 
-    return Lanes(options.settings(), timeout_s=options.timeout_s)
+    return Lanes(options.class_settings(), timeout_s=options.timeout_s)
 
 
 def _target(key: str | None, number: int | None) -> Target:

@@ -71,13 +71,13 @@ def _planned(options: Options, to: str | None, partitions: str | None) -> Overvi
     position, numbers = parse_position(to, datetime.now(UTC)), partition_numbers(partitions)
     if position.anchor is Anchor.OFFSET and (numbers is None or len(numbers) > 1):
         raise ConfigError("an offset is a place in one partition", "name it with -p; several partitions take start, end or a time")
-    return Seeker(options.settings(), timeout_s=options.timeout_s).plan(position, numbers)
+    return Seeker(options.class_settings(), timeout_s=options.timeout_s).plan(position, numbers)
 
 
 def _execute(options: Options, plan: Plan) -> None:
     from dispatcher.client.seek import Seeker
 
-    ended = Seeker(options.settings(), timeout_s=options.timeout_s).execute(plan) if plan.moves else 0
+    ended = Seeker(options.class_settings(), timeout_s=options.timeout_s).execute(plan) if plan.moves else 0
     if options.json:
         moved = {str(move.partition): move.to for move in plan.moves}
         say(orjson.dumps({"group": plan.group, "moved": moved, "parked_ended": ended}))

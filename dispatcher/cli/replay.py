@@ -113,7 +113,7 @@ def _rate(text: str | None) -> float | None:
 def _planned(options: Options, criteria: Criteria) -> Overview:
     from dispatcher.client.replay import Replayer
 
-    return Replayer(options.settings(), timeout_s=options.timeout_s).plan(criteria)
+    return Replayer(options.class_settings(), timeout_s=options.timeout_s).plan(criteria)
 
 
 def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
@@ -124,7 +124,9 @@ def _execute(options: Options, plan: Plan, per_s: float | None) -> None:
         confirm(options, plan.requests, f"this calls {counted(plan.requests, 'request')} again")
         note(f"note: to go on after an interruption: {_command(plan, options)}")
     with _progress(options, plan.requests) as told:
-        replayed = Replayer(options.settings(), timeout_s=options.timeout_s).execute(plan, per_s=per_s, told=told) if plan.requests else 0
+        replayed = (
+            Replayer(options.class_settings(), timeout_s=options.timeout_s).execute(plan, per_s=per_s, told=told) if plan.requests else 0
+        )
     if options.json:
         facts = {"replay_id": plan.replay_id, "requests": plan.requests, "replayed": replayed, "before": plan.requests - replayed}
         say(orjson.dumps(facts))
@@ -153,7 +155,7 @@ def _recorded(options: Options, plan: Plan, since_ms: int | None) -> None:
     from dispatcher.client.replay import Replayer
     from dispatcher.core.messages.record_json import record_line
 
-    settings, missing = options.settings(), 0
+    settings, missing = options.class_settings(), 0
     selection = Replayer(settings, timeout_s=options.timeout_s).selection(plan)
     for pair in recorded(settings, plan, selection, since_ms=since_ms, timeout_s=options.timeout_s):
         if pair.reply is None:

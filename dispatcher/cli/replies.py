@@ -82,7 +82,7 @@ def _requests(
 
     options: Options = ctx.obj
     query = _query(offset, key, request_id, partitions, follow=follow, until_end=exit_)
-    show(client.requests(options.settings(), query, timeout_s=options.timeout_s), options, REQUEST, count)
+    show(client.requests(options.class_settings(), query, timeout_s=options.timeout_s), options, REQUEST, count)
 
 
 @dataclass(frozen=True, slots=True)

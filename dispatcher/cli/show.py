@@ -31,7 +31,7 @@ def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id
     from dispatcher.core.operations.standing import NotFound
 
     options: Options = ctx.obj
-    found = stands(options.settings(), request_id, timeout_s=options.timeout_s)
+    found = stands(options.class_settings(), request_id, timeout_s=options.timeout_s)
     say(orjson.dumps({"request_id": request_id} | _object(found)) if options.json else _text(found))
     if isinstance(found.standing, NotFound):
         raise CallFailed(f"there is no request {word(request_id[:200])}", "retention may have removed it, or it is of another cluster")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher.cli.app import Options
+from dispatcher.core.progress.strand import number_of, source_of
 from dispatcher.errors import CallFailed
 
 if TYPE_CHECKING:
@@ -86,10 +87,16 @@ def _positions(report: InitReport) -> str:
     return f"start positions of group {report.group}: there already, not touched{running}"
 
 
+def _named(report: InitReport, strand: int) -> str:
+    """A partition of the only request topic by its number, one of several with its topic."""
+    number, topics = number_of(strand), report.topics
+    return f"{topics[source_of(strand)]}/{number}" if len(topics) > 1 else str(number)
+
+
 def _init_objects(report: InitReport) -> list[str]:
     """Write the report for programs, one object a line."""
     lines = [json.dumps({"topic": name, "created": name in report.created}) for name in (*report.created, *report.existing)]
-    started = {str(partition): offset for partition, offset in sorted(report.started.items())}
+    started = {_named(report, strand): offset for strand, offset in sorted(report.started.items())}
     lines.append(json.dumps({"group": report.group, "started": started, "active": report.group_active}))
     return lines + [json.dumps(asdict(difference)) for difference in report.differences]
 

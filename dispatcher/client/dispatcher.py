@@ -19,6 +19,7 @@ from dispatcher.client import search
 from dispatcher.client.asking import Asking, unknown
 from dispatcher.client.call import AfterFailure, Call, Repeat, Request, reply_to
 from dispatcher.client.cancelling import Cancelling
+from dispatcher.client.classes import of_class
 from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -55,7 +56,8 @@ class Dispatcher:
     Settings are those given, else they are loaded as the command line loads them: environment > `config` (TOML) > default;
     `bootstrap_servers` goes before all. `reply_topic` (one of the workers' `topics.reply_topics`) and `reply_partition` send the replies
     of `ask` and `submit` where only this tenant may read. `asks_max`: asks and waits that are open at once, the others wait for their
-    turn. `ack_timeout_s`: how long Kafka may take to acknowledge a request.
+    turn. `ack_timeout_s`: how long Kafka may take to acknowledge a request. `class_`: whose requests these are, where there are classes;
+    a program that sends those of several has a client for each.
 
     Errors: `ConfigError` for what cannot be sent and topics that do not exist, `BrokerError` where Kafka is out of reach or refuses (then
     nothing was sent), `SubmitUnknown`, `AskTimeout`, `OwnLane`, `ReplyGone`.
@@ -71,10 +73,11 @@ class Dispatcher:
         reply_partition: int | None = None,
         asks_max: int = ASKS_MAX,
         ack_timeout_s: float = ACK_TIMEOUT_S,
+        class_: str | None = None,
     ) -> None:
         if asks_max < 1 or not ack_timeout_s > 0:
             raise ConfigError("asks_max is at least 1, and ack_timeout_s more than 0")
-        self._settings = settings_of(settings, config, bootstrap_servers)
+        self._settings = of_class(settings_of(settings, config, bootstrap_servers), class_)
         self._reply_topic = reply_topic
         self._reply_to = reply_to(reply_topic, reply_partition)
         self._turns = Turns(asks_max)

@@ -314,13 +314,14 @@ class Lanes:
         if self._settings.topics.workers not in known:
             return {}
         found: dict[str, WorkerReport] = {}
+        kind = self._settings.topics.kind
         with LogReader(self._settings, self._settings.topics.workers, self._timeout_s) as reader:
             for record in reader.read(Span(_RECENT), until_end=True):
                 slot, report = (record.key or b"").decode("utf-8", "replace"), decode(record.value)
                 if report is None:
                     found.pop(slot, None)
                 else:
-                    found[slot] = report
+                    found[slot] = replace(report, partitions=tuple(one for one in report.partitions if one.kind == kind))
         return found
 
 

@@ -46,8 +46,9 @@ class SyncDispatcher:
         reply_partition: int | None = None,
         asks_max: int = ASKS_MAX,
         ack_timeout_s: float = ACK_TIMEOUT_S,
+        class_: str | None = None,
     ) -> None:
-        place: dict[str, Any] = {"reply_topic": reply_topic, "reply_partition": reply_partition}
+        place: dict[str, Any] = {"reply_topic": reply_topic, "reply_partition": reply_partition, "class_": class_}
         self._client = Dispatcher(
             settings, config=config, bootstrap_servers=bootstrap_servers, asks_max=asks_max, ack_timeout_s=ack_timeout_s, **place
         )

@@ -12,6 +12,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from dispatcher.librdkafka import is_plain_property
 from dispatcher.settings.callees import MARGIN_MIN_S, CredentialSettings, LimitSettings, UpstreamSettings
+from dispatcher.settings.classes import ClassName, ClassSettings
 from dispatcher.settings.kafka import KafkaSettings, TopicSettings
 from dispatcher.settings.money import BudgetSettings, ModelSettings, UsageSettings
 from dispatcher.settings.section import MIB, AgentName, Alias, ModelName, Section
@@ -22,6 +23,7 @@ __all__ = [
     "MIB",
     "AgentSettings",
     "BudgetSettings",
+    "ClassSettings",
     "CredentialSettings",
     "KafkaSettings",
     "LimitSettings",
@@ -65,6 +67,7 @@ class Settings(Section):
     upstreams: dict[Alias, UpstreamSettings] = Field(default_factory=dict)
     limits: dict[Alias, LimitSettings] = Field(default_factory=dict)
     agents: dict[AgentName, AgentSettings] = Field(default_factory=dict)
+    classes: dict[ClassName, ClassSettings] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _aliases_exist(self) -> Settings:
@@ -112,6 +115,22 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _classes_are_kept(self) -> Settings:
+        if not self.classes:
+            return self
+        if self.worker.protocol == "cooperative":
+            raise ValueError(
+                'worker.protocol = "cooperative" gives partitions of one number to several workers, and with [classes] they need one: '
+                'leave it out, or use "eager"'
+            )
+        if self.budgets:
+            raise ValueError(
+                "[budgets] are kept in each topic of a class by itself, so that a key could spend its budget once in every class: "
+                "leave out [classes] or [budgets]"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _replies_last(self) -> Settings:
         window_s, kept_s = self.worker.dedup_window_s, self.topics.reply_retention_days * 86_400
         if window_s > kept_s:
@@ -124,7 +143,16 @@ class Settings(Section):
     @property
     def request_topics(self) -> tuple[str, ...]:
         """The topics that requests are taken from."""
-        return (self.topics.requests,)
+        return tuple(self.topics.of_class(name).requests for name in self.classes) or (self.topics.requests,)
+
+    def of_class(self, name: str) -> Settings:
+        """These settings as one class has them: `topics.requests` is its own."""
+        return self.model_copy(update={"topics": self.topics.of_class(name), "classes": {}})
+
+    @property
+    def views(self) -> tuple[Settings, ...]:
+        """These settings as each class has them, in the order of `request_topics`; where there are no classes they themselves."""
+        return tuple(self.of_class(name) for name in self.classes) or (self,)
 
     def secret_values(self) -> list[str]:
         """List the secrets that stand in the settings themselves, for redaction; those in variables and files are not read."""

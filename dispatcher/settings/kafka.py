@@ -45,6 +45,11 @@ class TopicSettings(Section):
         return f"{self.prefix}.requests"
 
     @property
+    def kind(self) -> str:
+        """The class of the requests that `requests` holds; empty where there are no classes."""
+        return ""
+
+    @property
     def replies(self) -> str:
         return f"{self.prefix}.replies"
 
@@ -76,3 +81,21 @@ class TopicSettings(Section):
     def parked_max_bytes(self) -> int:
         """A parked request is the request and a little more: where it came from, what was tried, when it is due."""
         return self.request_max_bytes + 64 * 1024
+
+    def of_class(self, name: str) -> TopicSettings:
+        """The topics as one class has them: its own requests, and all the rest."""
+        return ClassTopicSettings.model_construct(**dict(self), class_name=name)
+
+
+class ClassTopicSettings(TopicSettings):
+    """Those of one class; nobody writes them, they are made of `[topics]`."""
+
+    class_name: str
+
+    @property
+    def requests(self) -> str:
+        return f"{self.prefix}.requests.{self.class_name}"
+
+    @property
+    def kind(self) -> str:
+        return self.class_name

@@ -5,7 +5,7 @@ Numbers are those of strands (`core/progress/strand.py`). Siblings go live toget
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -106,6 +106,13 @@ class Joining:
         now = self._clock.now().mono
         self._of.update({n: _Joining(found.get(n), now) for n in strands})
 
+    def begin_again(self, strands: Sequence[int]) -> None:
+        """These have lived, and are ours still: they are read anew from where they have come to, once that is settled."""
+        self._brakes.forget(strands)
+        for n in strands:
+            self._source.pause(n)
+        self.begin(strands, {})
+
     def forget(self, strands: Iterable[int]) -> None:
         """These are not ours any more."""
         for n in strands:
@@ -192,7 +199,10 @@ class Joining:
                 self._log.warning("positions_unsettled", partitions=labels, reason=str(reason), hint=hint)
             return
         for n, committed in found.items():
-            self._of[n].found = committed
+            if self._of[n].is_full:
+                self._brakes.forget([n])
+            # What came before it was paused is read again.
+            self._of[n] = _Joining(committed, self._of[n].since)
             if committed.position is not None:
                 self._source.seek(n, committed.position)
                 self._source.resume(n)

@@ -20,7 +20,7 @@ from dispatcher.core.messages.glance import header
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.record_json import shown
 from dispatcher.core.progress.gap import Gap
-from dispatcher.core.progress.strand import RequestTopics, number_of
+from dispatcher.core.progress.strand import RequestTopics, number_of, source_of
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import Clock
 
@@ -46,7 +46,7 @@ class LaneView:
                 told.append(self._partition(partition, gaps, desired, clock.now()))
                 yield None
         # A partition without a position that counts never went live: nothing else is known of it.
-        told += [PartitionReport(number_of(n), 0, gap.position or 0, 0, 0, 0, 0, "gap") for n, gap in gaps.items() if n not in partitions]
+        told += [self._unread(n, gap) for n, gap in gaps.items() if n not in partitions]
         at = clock.now().rfc3339()
         yield WorkerReport(worker.slot, at, worker.ordering, worker.report_interval_s, desired.position, tuple(told))
 
@@ -64,7 +64,12 @@ class LaneView:
             len(partition.lanes),
             _why(partition, gaps, desired, instant),
             tuple(self._lane(lane, instant) for lane in lanes if len(lane) or lane.parked),
+            self._topics.of[partition.owner.source].kind,
         )
+
+    def _unread(self, strand: int, gap: Gap) -> PartitionReport:
+        kind = self._topics.of[source_of(strand)].kind
+        return PartitionReport(number_of(strand), 0, gap.position or 0, 0, 0, 0, 0, "gap", (), kind)
 
     def _lane(self, lane: Lane, instant: Instant) -> LaneReport:
         why, until = _stands(lane, instant)

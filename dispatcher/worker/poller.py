@@ -190,7 +190,8 @@ class Poller:
         self._log.info("revoked", partitions=self._topics.labels(partitions))
         self._joining.forget(partitions)
         self._gaps.forget(partitions)
-        owners = frozenset(self._live[n] for n in partitions if n in self._live)
+        left = self._left_of(partitions)
+        owners = frozenset(self._live[n] for n in (*partitions, *left) if n in self._live)
         if owners:
             self._post(self._engine.revoke, owners)
             began = self._clock.now().mono
@@ -202,6 +203,7 @@ class Poller:
         self._brakes.forget(partitions)
         self._source.unassign(partitions)
         self._log.info("handed_over", partitions=self._topics.labels(partitions))
+        self._wait_again(left)
 
     def on_lost(self, partitions: list[int]) -> None:
         """Forget at once: nothing of these assignments may be committed any more."""
@@ -209,11 +211,27 @@ class Poller:
         self._joining.forget(partitions)
         self._gaps.forget(partitions)
         self._brakes.forget(partitions)
+        left = self._left_of(partitions)
         owners = frozenset(self._live.pop(n) for n in partitions if n in self._live)
         self._refresh()
         if owners:
             self._post(self._engine.abandon, owners)
+        self._give_up(frozenset(self._live[n] for n in left))
         self._source.unassign(partitions)
+        self._wait_again(left)
+
+    def _left_of(self, partitions: Iterable[int]) -> list[int]:
+        """Those of ours that live, and whose siblings these are: without them they may not."""
+        gone = set(partitions)
+        return sorted({one for n in gone for one in self._topics.siblings(n) if one in self._live} - gone)
+
+    def _wait_again(self, partitions: list[int]) -> None:
+        """These are given up, and still assigned to us: they live again once all their siblings are ours."""
+        if partitions and not self._stopping:
+            self._log.info("siblings_gone", partitions=self._topics.labels(partitions))
+            self._gaps.forget(partitions)
+            self._joining.begin_again(partitions)
+            self._refresh()
 
     # --- steps ----------------------------------------------------------------------------------------------------------------------
 

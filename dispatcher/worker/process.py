@@ -27,6 +27,7 @@ from dispatcher.adapters.logs import kafka_logger, logger
 from dispatcher.adapters.metrics import Metrics
 from dispatcher.adapters.prices import PriceList, open_price_list
 from dispatcher.core.callees.billing import Billing
+from dispatcher.core.lanes.floor import Share
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.operations.lane_board import CLIENT_PREFIX
@@ -131,10 +132,11 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
     logger().info("stopped")
 
 
-def topics_of(surroundings: Surroundings) -> RequestTopics:
+def topics_of(settings: Settings, surroundings: Surroundings) -> RequestTopics:
     """The request topics, as the owners know them."""
-    requests = surroundings.requests
-    return RequestTopics([RequestTopic(topic.name, topic.topic_id) for topic in requests], requests[0].partitions)
+    pairs = zip(settings.views, surroundings.requests, strict=True)
+    topics = [RequestTopic(topic.name, topic.topic_id, view.topics.kind) for view, topic in pairs]
+    return RequestTopics(topics, surroundings.requests[0].partitions)
 
 
 def member_name(settings: Settings, protocol: GroupProtocol) -> str | None:
@@ -152,7 +154,7 @@ class Worker:
     def __init__(self, settings: Settings, surroundings: Surroundings, http: HttpEngine, prices: PriceList | None = None) -> None:
         worker = settings.worker
         self._requests = surroundings.requests
-        self._request_topics = topics_of(surroundings)
+        self._request_topics = topics_of(settings, surroundings)
         self._protocol = surroundings.protocol
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -163,11 +165,13 @@ class Worker:
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
         self._to_restorer: SimpleQueue[object] = SimpleQueue()
         partitions, reply_topics = self._request_topics.partitions, surroundings.reply_topics
-        decoders = [Decoder(settings, name, partitions, reply_topics) for name in self._request_topics.ids]
+        ids = self._request_topics.ids
+        decoders = [Decoder(view, name, partitions, reply_topics) for view, name in zip(settings.views, ids, strict=True)]
+        shares = [Share(of.weight, of.concurrency) for of in settings.classes.values()]
         room = room_of(settings, surroundings.limits)
         letters = (self._to_poller, self._to_publisher, self._to_restorer)
         billing = Billing(settings, prices)
-        self.engine = Engine(decoders, http, *letters, observer, self._clock, random.random, room, billing)
+        self.engine = Engine(decoders, http, *letters, observer, self._clock, random.random, room, billing, shares)
         self._source = self._made_source(settings, surroundings)
         self.poller = Poller(
             worker,

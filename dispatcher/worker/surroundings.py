@@ -51,10 +51,10 @@ def survey(settings: Settings) -> Surroundings:
     closed = [name for name in written if not found[name].is_writable]
     if closed:
         raise BrokerError(f"this user may not write {', '.join(closed)}", "grant the right in Kafka's ACLs")
-    protocol = settings.worker.protocol
-    times = clients.kip848_times(cluster.client) if protocol in {"auto", "consumer"} else None
-    if protocol == "auto":
-        protocol = "cooperative" if times is None else "consumer"
+    wanted = settings.worker.protocol
+    times = clients.kip848_times(cluster.client) if wanted in {"auto", "consumer"} else None
+    classic: GroupProtocol = "eager" if settings.classes else "cooperative"
+    protocol = wanted if wanted != "auto" else classic if times is None else "consumer"
     sized = {*named, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
     return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in sized}, protocol, times)

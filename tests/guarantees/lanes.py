@@ -9,6 +9,7 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Iterator
 
+from dispatcher.core.progress.strand import number_of
 from dispatcher.sample_upstream.history import LaneHistory
 from tests.guarantees.copies import LateCopies
 from tests.guarantees.events import (
@@ -272,7 +273,8 @@ class OneAtATime:
         self._open[event.call] = event
 
     def _lane(self, event: CallStarted) -> Lane:
-        return event.partition, event.key if self._by_key else ""
+        # Partitions of one number, of whatever request topic, are one lane, or hold the same keys.
+        return number_of(event.partition), event.key if self._by_key else ""
 
     def _excused(self, one: CallStarted, two: CallStarted) -> bool:
         older = one if one.epoch < two.epoch else two

@@ -40,10 +40,17 @@ class Manners:
 class Callee:
     """One for all processes; `engine` is what a process calls by."""
 
-    def __init__(self, manners: Manners, tell: Callable[[Event], None], key_of: Callable[[int, int], str] = lambda *_: "") -> None:
+    def __init__(
+        self,
+        manners: Manners,
+        tell: Callable[[Event], None],
+        key_of: Callable[[int, int], str] = lambda *_: "",
+        strand_of: Callable[[str, int], int] = lambda _, partition: partition,
+    ) -> None:
         self.manners = manners
         self.tell = tell
         self._key_of = key_of
+        self._strand_of = strand_of
         self.quiet = False  # the faults are over: every call succeeds soon
         self.down = False  # every call fails
         self.is_guarded = False  # by a circuit breaker, which spares requests the cost of an outage
@@ -64,6 +71,7 @@ class Callee:
         number = next(self._numbers)
         told = dict(call.headers)
         partition, offset, epoch, attempt = (int(told[f"Dispatcher-{name}"]) for name in ("Partition", "Offset", "Epoch", "Attempt"))
+        partition = self._strand_of(told["Dispatcher-Topic"], partition)
         key = self._key_of(partition, offset)
         self.tell(CallStarted(number, partition, offset, epoch, worker, attempt, key, at, call.timeout_s, price))
         return number

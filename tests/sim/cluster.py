@@ -14,6 +14,7 @@ from confluent_kafka import KafkaError
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.progress.commit_note import decode
+from dispatcher.core.progress.strand import RequestTopic, RequestTopics, number_of, source_of, strand_of
 from tests.guarantees.events import (
     Attempted,
     Committed,
@@ -29,7 +30,7 @@ from tests.guarantees.events import (
     reply_visible,
 )
 from tests.sim.faults import Refused, abortable, plain, retriable
-from tests.sim.group import ClassicGroup, ConsumerGroup, Group
+from tests.sim.group import ClassicGroup, ConsumerGroup, Group, Shared
 from tests.sim.logs import Log
 from tests.sim.positions import Positions, To
 from tests.sim.process import Process
@@ -62,6 +63,16 @@ class Broker:
     protocol: GroupProtocol
     session_s: float = 6.0
     sweep_s: float = 10.0
+    classes: tuple[str, ...] = ()  # of requests: each has a topic of its own
+
+    @property
+    def requests(self) -> RequestTopics:
+        """The request topics."""
+        if not self.classes:
+            return RequestTopics.alone(TOPIC_ID, self.partitions, REQUESTS)
+        ids = [bytes([source]) + TOPIC_ID[1:] for source in range(len(self.classes))]
+        named = zip(self.classes, ids, strict=True)
+        return RequestTopics([RequestTopic(f"{REQUESTS}.{name}", topic_id, name) for name, topic_id in named], self.partitions)
 
 
 class Cluster:
@@ -72,13 +83,22 @@ class Cluster:
         self.chance = chance
         self.setup = setup
         self.tell = tell
-        topics = (REQUESTS, REPLIES, DEAD_LETTERS, PARKED, JOURNAL, STATE)
-        self.logs = {(topic, n): Log(f"{topic}-{n}", n, now=lambda: schedule.now) for topic in topics for n in range(setup.partitions)}
+        self.requests = setup.requests
+        self._sources = {topic.name: source for source, topic in enumerate(self.requests.of)}
+        self._ids = {text: source for source, text in enumerate(self.requests.ids)}
+        named = tuple(self._sources)
+        topics = (*named, REPLIES, DEAD_LETTERS, PARKED, JOURNAL, STATE)
+        self.logs = {
+            # What stands in a request topic is known by its strand to everybody who looks on.
+            (topic, n): Log(f"{topic}-{n}", strand_of(self._sources.get(topic, 0), n), now=lambda: schedule.now)
+            for topic in topics
+            for n in range(setup.partitions)
+        }
         self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
         self._epochs: dict[str, dict[int, int]] = defaultdict(dict)  # worker -> partition -> the highest under which it has had it
         self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
         self.positions = Positions(self._committed)
-        self.positions.commit(dict.fromkeys(range(setup.partitions), (0, "")))
+        self.positions.commit(dict.fromkeys(self.strands, (0, "")))
         self.transactions = Transactions(schedule, chance, self.positions, setup.sweep_s, self.published)
         self.group = self._group()
         self.held: set[str] = set()  # targets of whom something is wanted on the control topic
@@ -91,20 +111,38 @@ class Cluster:
         # What a network does without any fault: the share of answers that are lost, and of ways that are slow.
         self.lost_share = self.slow_share = 0.002
 
+    @property
+    def strands(self) -> list[int]:
+        """All partitions of the request topics."""
+        return [n for source in range(len(self.requests.of)) for n in self.requests.strands(source)]
+
+    def strand(self, topic: str, partition: int) -> int:
+        """A partition of a request topic as everybody here knows it."""
+        return strand_of(self._sources[topic], partition)
+
+    def labelled(self, label: object) -> int:
+        """The strand that people call so."""
+        return next(strand for strand in self.strands if self.requests.label(strand) == label)
+
+    def place(self, strand: int) -> tuple[str, int]:
+        """Topic and number of a strand."""
+        return self.requests.of[source_of(strand)].name, number_of(strand)
+
     def published(self, log: Log, offset: int, message: Message) -> None:
         """Say what has become readable, or will as soon as its marker is written."""
         headers = dict(message.headers)
         if message.topic == DEAD_LETTERS:
             prefix = "__dispatcher.errors."
-            self.tell(LetterVisible(_number(headers[f"{prefix}partition"]), _number(headers[f"{prefix}offset"])))
+            strand = self.strand(_text(headers[f"{prefix}topic"]), _number(headers[f"{prefix}partition"]))
+            self.tell(LetterVisible(strand, _number(headers[f"{prefix}offset"])))
             return
         if message.topic == PARKED:
-            self.tell((Unparked if message.value is None else Parked)(*_original(message.key)))
+            self.tell((Unparked if message.value is None else Parked)(*self._original(message.key)))
             return
         if message.topic == STATE and (message.key or b"").startswith(b"budget/"):
             return
         if message.topic == STATE:
-            place = _original(message.key)
+            place = self._original(message.key)
             self.tell(Forgotten(*place) if message.value is None else Attempted(*place, orjson.loads(message.value)["failures"]))
             return
         if message.topic == CONTROL and (message.key or b"").startswith(b"rights:"):
@@ -113,9 +151,12 @@ class Cluster:
             self._control(_text(message.key), is_ended=message.value is None)
             return
         if message.topic == JOURNAL:
-            self.tell(Noted(log.partition, orjson.loads(message.value or b"")["offset"]))
+            noted = orjson.loads(message.value or b"")
+            source = next(source for text, source in self._ids.items() if text.startswith(noted["topic_id"]))
+            self.tell(Noted(strand_of(source, log.partition), noted["offset"]))
             return
-        partition, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
+        number, offset_of = _number(headers["dispatcher-request-partition"]), _number(headers["dispatcher-request-offset"])
+        partition = self.strand(_text(headers["dispatcher-request-topic"]), number)
         self.tell(reply_visible(partition, offset_of, (log.partition, offset), message.value))
 
     def _control(self, target: str, *, is_ended: bool) -> None:
@@ -123,7 +164,19 @@ class Cluster:
             self.held.discard(target)
         else:
             self.held.add(target)
-        self.tell((Released if is_ended else Held)(target))
+        for told in self.targets(target):
+            self.tell((Released if is_ended else Held)(told))
+
+    def targets(self, target: str) -> list[str]:
+        """What a command is about, with strands instead of partitions."""
+        kind, _, name = target.partition(":")
+        if kind == "partition":
+            return [f"{kind}:{strand}" for strand in self.requests.siblings(int(name))]
+        if kind == "request" and len(self.requests.of) > 1:
+            place, _, topic_id = name.partition("@")
+            topic, number, offset = place.rsplit("/", 2)
+            return [f"{kind}:{topic}/{self.strand(topic, int(number))}/{offset}@{topic_id}"]
+        return [target]
 
     def check_commit(self, name: str, epoch: int, to: Mapping[int, To], *, transactional: bool) -> dict[int, KafkaError]:
         """May this member commit these now? Gives what is refused of a plain commit. Raises Refused for the whole of it."""
@@ -138,11 +191,11 @@ class Cluster:
 
     def request_log(self, partition: int) -> Log:
         """Give a partition of the request topic."""
-        return self.logs[REQUESTS, partition]
+        return self.logs[self.place(partition)]
 
     def _group(self) -> Group:
         setup = self.setup
-        arguments = (self.schedule, self.chance, setup.partitions, setup.session_s, self._lost)
+        arguments = (self.schedule, self.chance, Shared(setup.partitions, len(self.requests.of)), setup.session_s, self._lost)
         if setup.protocol == "consumer":
             return ConsumerGroup(*arguments)
         return ClassicGroup(*arguments, cooperative=setup.protocol == "cooperative")
@@ -159,9 +212,14 @@ class Cluster:
                 self.logs[topic, n].compact()
 
     def _committed(self, partition: int, position: int, text: str) -> None:
-        assert position <= self.logs[REQUESTS, partition].end, f"position {position} lies beyond the end of partition {partition}"
-        note = decode(text, TOPIC_ID)
+        assert position <= self.request_log(partition).end, f"position {position} lies beyond the end of partition {partition}"
+        note = decode(text, self.requests.topic_id(partition))
         self.tell(Committed(partition, position) if note is None else Committed(partition, position, note.settled_at(position), note.epoch))
+
+    def _original(self, key: bytes | None) -> tuple[int, int]:
+        """Take the key of a parked request, or of what is noted of one, apart."""
+        *_, topic_id, partition, offset = _text(key).split("/")
+        return strand_of(self._ids[topic_id], int(partition)), int(offset)
 
     def _lost(self, worker: str) -> None:
         self._unaware.add(worker)
@@ -227,16 +285,10 @@ def _number(text: bytes | None) -> int:
     return int(text or b"")
 
 
-def _original(key: bytes | None) -> tuple[int, int]:
-    """Take the key of a parked request, or of what is noted of one, apart."""
-    *_, partition, offset = _text(key).split("/")
-    return int(partition), int(offset)
-
-
 def _text(text: bytes | None) -> str:
     return (text or b"").decode()
 
 
-def request_record(partition: int, offset: int, key: bytes | None, value: bytes | None, request_id: str) -> Record:
+def request_record(partition: int, offset: int, key: bytes | None, value: bytes | None, request_id: str, topic: str = REQUESTS) -> Record:
     """A request as a producer wrote it."""
-    return Record(REQUESTS, partition, offset, key, value, (("ce_id", request_id.encode()),))
+    return Record(topic, partition, offset, key, value, (("ce_id", request_id.encode()),))

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from tests.guarantees.events import HandedOver, Withheld
-from tests.sim.cluster import PROMPT_S, REQUESTS, Cluster, Wire
+from tests.sim.cluster import PROMPT_S, Cluster, Wire
 from tests.sim.faults import plain
 from tests.sim.fetched import Fetched
 from tests.sim.fetcher import Fetcher
@@ -49,6 +49,7 @@ class Callbacks:
 class Part:
     """A `TopicPartition` with an error, which Python cannot make."""
 
+    topic: str
     partition: int
     offset: int
     error: KafkaError | None = None
@@ -146,32 +147,32 @@ class Consumer:
 
     def pause(self, parts: Iterable[TopicPartition]) -> None:
         for part in parts:
-            self._fetcher.pause(part.partition)
+            self._fetcher.pause(self._strand(part))
 
     def resume(self, parts: Iterable[TopicPartition]) -> None:
         for part in parts:
-            self._fetcher.resume(part.partition)
+            self._fetcher.resume(self._strand(part))
 
     def seek(self, part: TopicPartition) -> None:
-        self._fetcher.seek(part.partition, part.offset)
+        self._fetcher.seek(self._strand(part), part.offset)
 
     def committed(self, parts: Iterable[TopicPartition], timeout: float) -> list[TopicPartition]:
         """Stable positions; asks again until they are, or the time is up."""
         self._check()
-        box = _Answer(partitions=[part.partition for part in parts])
+        box = _Answer(partitions=[self._strand(part) for part in parts])
         self._ask_committed(box)
         self._process.thread.wait(timeout, lambda: box.is_there)
         box.is_wanted = False
         if not box.is_there:
             raise KafkaException(plain(KafkaError._TIMED_OUT))
         found = [(n, *(to or (OFFSET_INVALID, ""))) for n, to in box.content.items()]
-        return [TopicPartition(REQUESTS, n, position, metadata=text) for n, position, text in found]
+        return [TopicPartition(*self._cluster.place(n), position, metadata=text) for n, position, text in found]
 
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> list[Part]:
         """Commit, and wait for the answer."""
         assert not asynchronous
         self._check()
-        to = {part.partition: (part.offset, part.metadata or "") for part in offsets}
+        to = {self._strand(part): (part.offset, part.metadata or "") for part in offsets}
         name, epoch, box = self.memberid(), self._epoch or NO_EPOCH, _Answer()
 
         def request() -> dict[int, KafkaError]:
@@ -193,14 +194,14 @@ class Consumer:
         refused: dict[int, KafkaError] = box.content
         if len(refused) == len(to):
             raise KafkaException(next(iter(refused.values())))
-        return [Part(n, position, refused.get(n)) for n, (position, _) in to.items()]
+        return [Part(*self._cluster.place(n), position, refused.get(n)) for n, (position, _) in to.items()]
 
     def get_watermark_offsets(self, part: TopicPartition, *, cached: bool = False, timeout: float = 0.0) -> tuple[int, int]:
         """Where the log begins and ends, as it was seen last, or as the broker says now."""
         if cached:
-            return self._fetcher.edges(part.partition)
+            return self._fetcher.edges(self._strand(part))
         self._check()
-        log, box = self._cluster.request_log(part.partition), _Answer()
+        log, box = self._cluster.request_log(self._strand(part)), _Answer()
         self._wire.ask(lambda: (log.start, log.end), box.put, lambda: box.is_wanted)
         self._process.thread.wait(timeout, lambda: box.is_there)
         box.is_wanted = False
@@ -210,7 +211,7 @@ class Consumer:
         return low, high
 
     def position(self, parts: Iterable[TopicPartition]) -> list[TopicPartition]:
-        return [TopicPartition(REQUESTS, part.partition, self._fetcher.position(part.partition)) for part in parts]
+        return [TopicPartition(part.topic, part.partition, self._fetcher.position(self._strand(part))) for part in parts]
 
     def consumer_group_metadata(self) -> GroupMetadata:
         return GroupMetadata(self.memberid(), self._epoch or NO_EPOCH)
@@ -224,7 +225,7 @@ class Consumer:
         if self._owned and self._callbacks is not None:
             self._in_callback = True
             callback = self._callbacks.on_lost if self._is_lost else self._callbacks.on_revoke
-            callback(self, _parts(self._owned))
+            callback(self, self._parts(self._owned))
             self._in_callback = False
         self._closed = True
         name = self._name
@@ -392,7 +393,7 @@ class Consumer:
 
     def _call(self, callback: Callable[[Any, list[TopicPartition]], None], partitions: frozenset[int]) -> None:
         began = self._process.now
-        callback(self, _parts(partitions))
+        callback(self, self._parts(partitions))
         if not self._process.alive:
             raise Killed
         assert self._callbacks is not None
@@ -415,6 +416,8 @@ class Consumer:
         if not self._process.alive:
             raise Killed
 
+    def _strand(self, part: TopicPartition) -> int:
+        return self._cluster.strand(part.topic, part.partition)
 
-def _parts(partitions: Iterable[int]) -> list[TopicPartition]:
-    return [TopicPartition(REQUESTS, n) for n in sorted(partitions)]
+    def _parts(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(*self._cluster.place(n)) for n in sorted(partitions)]

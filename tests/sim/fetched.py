@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.strand import number_of
 from tests.sim.cluster import REQUESTS
 from tests.sim.faults import plain
 
@@ -15,17 +16,18 @@ from tests.sim.faults import plain
 class Fetched:
     """A message: a record, or (`code`) an event of its partition."""
 
-    at: int  # partition
+    at: int  # strand
     place: int  # offset
     record: Record | None
     code: int = 0
     version: int = 0
+    of: str = REQUESTS
 
     def topic(self) -> str:
-        return REQUESTS
+        return self.of
 
     def partition(self) -> int:
-        return self.at
+        return number_of(self.at)
 
     def offset(self) -> int:
         return self.place

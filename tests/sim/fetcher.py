@@ -49,14 +49,15 @@ class Fetcher:
     def assign(self, parts: Iterable[TopicPartition]) -> None:
         """Read these too."""
         for part in parts:
-            if part.partition in self._fetching:
+            strand = self._cluster.strand(part.topic, part.partition)
+            if strand in self._fetching:
                 raise KafkaException(plain(KafkaError._CONFLICT))
-            self._fetch_from(part.partition, part.offset)
+            self._fetch_from(strand, part.offset)
 
     def unassign(self, parts: Iterable[TopicPartition]) -> None:
         """Read these no more."""
         for part in parts:
-            if self._fetching.pop(part.partition, None) is None:
+            if self._fetching.pop(self._cluster.strand(part.topic, part.partition), None) is None:
                 raise KafkaException(plain(KafkaError._INVALID_ARG))
 
     def clear(self) -> None:
@@ -156,15 +157,17 @@ class Fetcher:
                 self._process.after(self._process.latency(), self._fetch_again, partition, version)
             else:
                 fetching.is_refused = True
-                self._queue.append(Fetched(partition, fetching.next, None, result.code(), version))
+                self._queue.append(Fetched(partition, fetching.next, None, result.code(), version, self._cluster.place(partition)[0]))
             return
         fetching.next = result.after
         log = self._cluster.request_log(partition)
         for offset, _ in result.found:
-            self._queue.append(Fetched(partition, offset, log.record(offset), 0, version))
+            self._queue.append(Fetched(partition, offset, log.record(offset), 0, version, self._cluster.place(partition)[0]))
             fetching.ahead += 1
         if result.at_end and fetching.told_end != fetching.next:
             fetching.told_end = fetching.next
-            self._queue.append(Fetched(partition, fetching.next, None, KafkaError._PARTITION_EOF, version))
+            self._queue.append(
+                Fetched(partition, fetching.next, None, KafkaError._PARTITION_EOF, version, self._cluster.place(partition)[0])
+            )
         fetching.asking = False
         self._fetch(partition, version)

@@ -5,13 +5,14 @@ A commit is checked for a live member and its epoch, never for ownership: that i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
 from confluent_kafka import KafkaError
 
+from dispatcher.core.progress.strand import number_of, strand_of
 from tests.sim.faults import Refused, abortable, plain
 from tests.sim.schedule import Schedule
 
@@ -23,6 +24,18 @@ class Told:
     epoch: int
     partitions: frozenset[int] | None = None
     rejoin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What a group shares among its members: the partitions of so many topics. Those of one number go to one member (range)."""
+
+    partitions: int
+    topics: int = 1
+
+    def strands(self, numbers: Iterable[int]) -> frozenset[int]:
+        """All partitions that have these numbers."""
+        return frozenset(strand_of(source, n) for n in numbers for source in range(self.topics))
 
 
 @dataclass(slots=True)
@@ -57,7 +70,7 @@ class Membership:
 
     schedule: Schedule
     chance: Random
-    partitions: int
+    shared: Shared
     session_s: float
     lost: Callable[[str], None]
     changed: Callable[[], None]
@@ -93,12 +106,12 @@ class Membership:
         names = list(self.members)
         if not names:
             return
-        order = list(range(self.partitions))
+        order = list(range(self.shared.partitions))
         shares: dict[str, set[int]] = {name: set() for name in names}
-        most = -(-self.partitions // len(names))
+        most = -(-self.shared.partitions // len(names))
         if self.chance.random() < 0.7:
             for name in names:
-                kept = sorted(self.members[name].given & set(order))[:most]
+                kept = sorted({number_of(n) for n in self.members[name].given} & set(order))[:most]
                 shares[name].update(kept)
                 order = [n for n in order if n not in kept]
         else:
@@ -107,7 +120,7 @@ class Membership:
             least = min(names, key=lambda name: len(shares[name]))
             shares[least].add(n)
         for name, share in shares.items():
-            self.members[name].target = frozenset(share)
+            self.members[name].target = self.shared.strands(share)
 
     def _watch(self, name: str) -> None:
         member = self.members.get(name)
@@ -132,8 +145,8 @@ def is_nobody(membership: Membership, name: str, epoch: int, *, transactional: b
 class ConsumerGroup:
     """KIP-848: `group.protocol=consumer`."""
 
-    def __init__(self, schedule: Schedule, chance: Random, partitions: int, session_s: float, lost: Callable[[str], None]) -> None:
-        self.membership = Membership(schedule, chance, partitions, session_s, lost, self._changed)
+    def __init__(self, schedule: Schedule, chance: Random, shared: Shared, session_s: float, lost: Callable[[str], None]) -> None:
+        self.membership = Membership(schedule, chance, shared, session_s, lost, self._changed)
         self._epoch = 1
 
     def join(self, name: str, worker: str, epoch: int, owned: frozenset[int], answer: Callable[[Told | None], None]) -> None:
@@ -153,13 +166,27 @@ class ConsumerGroup:
         del epoch
         member = self.membership.known(name)
         keep, surplus = member.given & member.target, member.given - member.target
+        if surplus and owned is not None and self.membership.shared.topics > 1:
+            member.given -= surplus - owned
+            surplus &= owned
         if surplus and (owned is None or owned & surplus):
-            return Told(member.epoch, keep)
+            return Told(member.epoch, keep | self._later(surplus))
         others = [other.given for other in self.membership.members.values() if other is not member]
-        member.given = keep | (member.target - frozenset().union(*others))
+        free = member.target - frozenset().union(*others)
+        if self.membership.shared.topics > 1 and self.membership.chance.random() < 0.3:
+            # Nobody promises that what belongs together comes together.
+            free = frozenset(n for n in sorted(free) if n in keep or self.membership.chance.random() < 0.5)
+        member.given = keep | free
         member.epoch = self._epoch
         member.since = {n: member.since.get(n, member.epoch) for n in member.given}
         return Told(member.epoch, member.given)
+
+    def _later(self, surplus: frozenset[int]) -> frozenset[int]:
+        """What of it may be given back later: nobody promises that what belongs together goes together."""
+        chance = self.membership.chance
+        if self.membership.shared.topics == 1 or chance.random() < 0.5:
+            return frozenset()
+        return frozenset(n for n in sorted(surplus) if chance.random() < 0.5)
 
     def leave(self, name: str) -> None:
         """Go."""
@@ -201,9 +228,9 @@ class ClassicGroup:
     """Generations: everybody joins anew whenever something changes. `cooperative` members keep what they have meanwhile."""
 
     def __init__(
-        self, schedule: Schedule, chance: Random, partitions: int, session_s: float, lost: Callable[[str], None], *, cooperative: bool
+        self, schedule: Schedule, chance: Random, shared: Shared, session_s: float, lost: Callable[[str], None], *, cooperative: bool
     ) -> None:
-        self.membership = Membership(schedule, chance, partitions, session_s, lost, self._changed)
+        self.membership = Membership(schedule, chance, shared, session_s, lost, self._changed)
         self._schedule = schedule
         self._chance = chance
         self._cooperative = cooperative

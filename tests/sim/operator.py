@@ -6,7 +6,8 @@ from random import Random
 
 from dispatcher.core.internal import control
 from dispatcher.core.messages.envelope import position_id
-from tests.sim.cluster import CONTROL, TOPIC_ID_TEXT, Cluster
+from dispatcher.core.progress.strand import number_of, source_of
+from tests.sim.cluster import CONTROL, Cluster
 from tests.sim.plan import Order, keys_of
 
 # In the end, how long until somebody resumes what is held.
@@ -24,10 +25,10 @@ class Operator:
     def give(self, order: Order) -> None:
         """Do what is planned; what is paused is resumed after its time."""
         cluster = self._cluster
-        key = control.key_target(keys_of(order.partition, cluster.setup.partitions)[order.key])
+        key = control.key_target(keys_of(number_of(order.partition), cluster.setup.partitions)[order.key])
         match order.kind:
             case "pause_key" | "pause_partition":
-                target = key if order.kind == "pause_key" else control.partition_target(order.partition)
+                target = key if order.kind == "pause_key" else control.partition_target(number_of(order.partition))
                 self.write(target, control.PAUSED)
                 cluster.schedule.after(order.seconds, self.write, target, control.RUNNING)
             case "resume_key":
@@ -59,4 +60,5 @@ class Operator:
             record = log.record(waiting[0] if self._chance.random() < 0.5 else self._chance.choice(waiting))
             # A program says whose it is, somebody who writes by hand may not.
             key = (record.key or b"").decode() if self._chance.random() < 0.8 else ""
-            self.write(control.request_target(position_id(record, TOPIC_ID_TEXT)), state, key)
+            topic_id = self._cluster.requests.ids[source_of(partition)]
+            self.write(control.request_target(position_id(record, topic_id)), state, key)

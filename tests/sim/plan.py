@@ -12,7 +12,8 @@ from typing import Any, Literal
 from dispatcher.adapters.kafka.clients import GroupProtocol
 from dispatcher.core.internal.parked import OVERHEAD_MAX_BYTES
 from dispatcher.core.messages.partitioner import partition_for
-from dispatcher.settings import BudgetSettings, LimitSettings, ModelSettings, Settings
+from dispatcher.core.progress.strand import strand_of
+from dispatcher.settings import BudgetSettings, ClassSettings, LimitSettings, ModelSettings, Settings
 from tests.guarantees.budgets import AGENT_CENTS, CALL_CENTS, DAY_CENTS
 from tests.guarantees.call_times import FLOOR_S
 from tests.sim.callee import MODEL, Manners
@@ -141,15 +142,18 @@ class Plan:
 def draw(seed: int, **fixed: Any) -> Plan:
     """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them.
 
-    `shared`: whether agents have budgets that partitions share; they do in a few worlds where it is left out.
+    `classes`: those of requests, with a share of each that is drawn; worlds that say nothing have none. `shared`: whether agents have budgets
+    that partitions share; they do in a few worlds where it is left out.
     """
-    chance = Random(seed)
+    chance, classes = Random(seed), fixed.pop("classes", ())
     told_shared = fixed.pop("shared", None)
+    if classes:
+        fixed["protocol"] = fixed.get("protocol", Random(f"protocol {seed}").choice(("consumer", "eager")))
     partitions = chance.randint(2, 4)
     protocols: tuple[GroupProtocol, ...] = ("consumer", "consumer", "cooperative", "eager")
     drawn = chance.choice(protocols)
     protocol = fixed.pop("protocol", drawn)
-    broker = Broker(partitions, protocol, session_s=6.0, sweep_s=chance.choice((2.0, 10.0)))
+    broker = Broker(partitions, protocol, session_s=6.0, sweep_s=chance.choice((2.0, 10.0)), classes=tuple(classes))
     span_s = chance.uniform(3, 12)
     settings = _settings(chance, fixed)
     by_key = settings.worker.ordering == "key"
@@ -181,6 +185,8 @@ def draw(seed: int, **fixed: Any) -> Plan:
         *(seed, broker, settings, manners, starts, tuple(sorted(writes, key=lambda w: w.at)), faults, large),
         *(orders, room, hot, outages, once, agents, priorities),
     )
+    if classes:
+        return _classed(plan, Random(f"classes of {seed}"))
     chance = Random(f"budgets of {seed}")
     if settings.worker.publishing == "at_least_once":
         return plan
@@ -191,6 +197,19 @@ def draw(seed: int, **fixed: Any) -> Plan:
     waits = chance.random() < 0.4
     midnight = plan.over_at + LEFT_S if waits else chance.choice((chance.uniform(0, span_s), 3600.0))
     return replace(plan, settings=with_budgets(settings, midnight, waits=waits, of_keys=has_budget, shared=is_shared))
+
+
+def _classed(plan: Plan, chance: Random) -> Plan:
+    """The plan with classes: what is written is spread over their topics, and each has some share."""
+    names = plan.broker.classes
+    of = {name: ClassSettings(weight=chance.choice((1, 2, 3)), concurrency=chance.choice((None, None, 1, 2))) for name in names}
+
+    def spread(partition: int) -> int:
+        return strand_of(chance.randrange(len(names)), partition)
+
+    writes = tuple(replace(write, partition=spread(write.partition)) for write in plan.writes)
+    orders = tuple(replace(order, partition=spread(order.partition)) for order in plan.orders)
+    return replace(plan, settings=plan.settings.model_copy(update={"classes": of}), writes=writes, orders=orders)
 
 
 def staged(

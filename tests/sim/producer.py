@@ -125,7 +125,7 @@ class Producer:
         self._process.after(self._process.latency(), self._send, log, self._round)
 
     def send_offsets_to_transaction(self, offsets: list[TopicPartition], group: GroupMetadata | None, timeout: float) -> None:
-        to = {part.partition: (part.offset, part.metadata or "") for part in offsets}
+        to = {self._cluster.strand(part.topic, part.partition): (part.offset, part.metadata or "") for part in offsets}
 
         def asked(operation: _Operation) -> None:
             assert group is not None

@@ -17,13 +17,13 @@ from dispatcher.adapters.kafka.source import Source
 from dispatcher.core.callees.gate import Turned
 from dispatcher.core.internal.control import CANCEL, read_command
 from dispatcher.core.internal.parked import Entry
+from dispatcher.core.lanes.floor import Share
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder, Request
 from dispatcher.core.messages.status import Reason
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.engine import Engine
@@ -33,7 +33,7 @@ from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
 from tests.guarantees.events import Cancelled, Crashed, Decided, Event, Held, Queued, Released
 from tests.sim.callee import Callee
-from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, REQUESTS, STATE, TOPIC_ID, TOPIC_ID_TEXT, Cluster
+from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, STATE, Cluster
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
 from tests.sim.process import Killed, Process, ProcessClock
@@ -99,7 +99,7 @@ class Ear:
         self._process = process
         self._tally = tally
         self._trace = trace
-        self.took: Callable[[int, int], None] = lambda _partition, _epoch: None  # hears of every epoch that begins
+        self.took: Callable[[object, int], None] = lambda _partition, _epoch: None  # hears of every epoch that begins
 
     def info(self, event: str, **fields: object) -> None:
         """Hear of an event."""
@@ -107,7 +107,7 @@ class Ear:
             return
         self._tally[event] += 1
         if event == "live":
-            self.took(cast("int", fields["partition"]), cast("int", fields["epoch"]))
+            self.took(fields["partition"], cast("int", fields["epoch"]))
         if self._trace is not None:
             self._trace.append(f"{self._process.now:9.3f} {self._worker} {event} {fields}")
 
@@ -195,13 +195,13 @@ class TellingEngine(Engine):
         """As `Engine.delivered`."""
         for owner, batch in records.items():
             for record in batch if self._of(owner) is not None else ():
-                self.tell(Queued(owner.partition, record.offset, owner.epoch))
+                self.tell(Queued(owner.strand, record.offset, owner.epoch))
         super().delivered(records, ends)
 
     def settle(self, partition: Partition, outcome: Outcome, now: float) -> None:
         """As `Engine.settle`."""
         if outcome.record is not None:
-            self.tell(Decided(partition.owner.partition, outcome.record.offset, partition.owner.epoch))
+            self.tell(Decided(partition.owner.strand, outcome.record.offset, partition.owner.epoch))
         super().settle(partition, outcome, now)
 
 
@@ -229,23 +229,25 @@ class Worker:
         self._wanted: set[str] = set()  # targets that the engine has heard are held
         self.terminated = False
         self.ear = Ear(name, process, tally, trace)
-        self.ear.took = partial(cluster.took, name)
+        self.ear.took = lambda label, epoch: cluster.took(name, cluster.labelled(label), epoch)
         clock = ProcessClock(process)
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
         self._to_restorer: SimpleQueue[object] = SimpleQueue()
-        decoder = Decoder(settings, TOPIC_ID_TEXT, cluster.setup.partitions, {REPLIES: cluster.setup.partitions})
+        count, ids = cluster.setup.partitions, cluster.requests.ids
+        decoders = [Decoder(view, name, count, {REPLIES: count}) for view, name in zip(settings.views, ids, strict=True)]
+        shares = [Share(of.weight, of.concurrency) for of in settings.classes.values()]
         # The loop is handed over as the running one, since that is what the engine asks for.
         asyncio._set_running_loop(process.loop)
         try:
             letters = (self._to_poller, self._to_publisher, self._to_restorer)
-            self.engine = TellingEngine([decoder], callee.engine(process), *letters, self.ear, clock, chance.random, room)
+            self.engine = TellingEngine(decoders, callee.engine(process), *letters, self.ear, clock, chance.random, room, shares=shares)
             self.engine.tell = cluster.tell
         finally:
             asyncio._set_running_loop(None)
-        topics = RequestTopics.alone(TOPIC_ID, cluster.setup.partitions, REQUESTS)
+        topics = cluster.requests
         consumer: Any = Consumer(process, cluster, lambda: not self._to_poller.empty())
-        source = Source(consumer, REQUESTS, incremental=cluster.setup.protocol != "eager")
+        source = Source(consumer, *settings.request_topics, incremental=cluster.setup.protocol != "eager")
         common = (process.post,)
         self.poller = Poller(
             *(settings.worker, topics, source, self.engine, *common),
@@ -299,19 +301,22 @@ class Worker:
                 continue
             command = read_command(record)
             if command is not None and command.state == CANCEL:
-                partition, offset = map(int, command.target.partition("@")[0].rsplit("/", 2)[1:])
+                (told,) = self._cluster.targets(command.target)
+                partition, offset = map(int, told.partition("@")[0].rsplit("/", 2)[1:])
                 self._cluster.tell(Cancelled(partition, offset, self.process.name, self.process.now))
             target = (record.key or b"").decode()
             if record.value is None:
                 self._wanted.discard(target)
-                self._cluster.tell(Released(target, self.process.name))
+                for told in self._cluster.targets(target):
+                    self._cluster.tell(Released(told, self.process.name))
             else:
                 self._wanted.add(target)
 
     def _held(self, records: list[Record]) -> None:
         for target in dict.fromkeys((record.key or b"").decode() for record in records):
             if target in self._wanted:
-                self._cluster.tell(Held(target, self.process.name, self.process.now))
+                for told in self._cluster.targets(target):
+                    self._cluster.tell(Held(told, self.process.name, self.process.now))
 
     def _broken(self, error: BaseException) -> None:
         """Something raised on the event loop, which nothing may."""

@@ -14,6 +14,7 @@ from dispatcher.core.callees.pace import RAMP_S
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.record import Record
+from dispatcher.core.progress.strand import number_of
 from dispatcher.settings import Settings
 from tests.guarantees.budgets import DayBudget, SharedBudget
 from tests.guarantees.events import (
@@ -118,7 +119,7 @@ class World:
         self.cluster = Cluster(self.schedule, self._chance, plan.broker, self.tell)
         self.cluster.reply_max_bytes = plan.reply_max_bytes
         self.operator = Operator(self.cluster, self._chance)
-        self.callee = Callee(plan.manners, self.tell, self.cluster.key_of)
+        self.callee = Callee(plan.manners, self.tell, self.cluster.key_of, self.cluster.strand)
         self.callee.is_guarded = plan.settings.upstreams["sample"].has_breaker
         self.callee.prices = Random(plan.seed + 3) if plan.settings.budgets else None
         # Else what waits for the new day might wait for the one after.
@@ -185,8 +186,8 @@ class World:
         for (topic, n), log in self.cluster.logs.items():
             if log.stable_end < log.end:
                 self.tell(Unreadable(log.name))
-            if topic.endswith("requests"):
-                self.tell(Ended(n, log.end))
+            if (topic, n) == self.cluster.place(log.partition):
+                self.tell(Ended(log.partition, log.end))
         for one in list(self.workers.values()):
             one.process.kill()
         return Result(self._errors + findings(self.judges), self.tally, schedule.now, schedule.steps, self.trace or [])
@@ -286,7 +287,7 @@ class World:
         self.tell(submitted)
 
     def _record(self, log: Log, write: Write) -> Record:
-        keys = keys_of(log.partition, self._plan.broker.partitions)
+        keys = keys_of(number_of(log.partition), self._plan.broker.partitions)
         key = keys[0] if self._plan.hot and self._chance.random() < self._plan.hot else self._chance.choice(keys)
         if write.kind == "halting":
             self._halting.add((log.partition, log.end))
@@ -303,7 +304,8 @@ class World:
             self._once.add((log.partition, log.end))
             value = value[:-1] + b',"repeat":"never"}'
         value = self._asked(log, value, write.agent)
-        return request_record(log.partition, log.end, key, value, f"r-{log.partition}-{log.end}")
+        topic, number = self.cluster.place(log.partition)
+        return request_record(number, log.end, key, value, f"r-{log.partition}-{log.end}", topic)
 
     def _asked(self, log: Log, value: bytes, agent: str | None) -> bytes:
         """The value with who asks, and how urgent it is, where that is of interest in this world."""
@@ -333,7 +335,7 @@ class World:
             case "away" | "refuse" | "lose" | "slow":
                 setattr(self.cluster, LASTING[fault.kind], until)
             case "trim":
-                for n in range(self._plan.broker.partitions):
+                for n in self.cluster.strands:
                     self._trim(n)
             case "compact":
                 self.cluster.compact()
@@ -394,8 +396,9 @@ class World:
         if self.schedule.steps % CHECK_STEPS or self._parked or self.cluster.held:
             return False
         return all(
-            log.stable_end == log.end and (not topic.endswith("requests") or self.cluster.positions.position(n) == log.end)
-            for (topic, n), log in self.cluster.logs.items()
+            log.stable_end == log.end
+            and (place != self.cluster.place(log.partition) or self.cluster.positions.position(log.partition) == log.end)
+            for place, log in self.cluster.logs.items()
         )
 
 

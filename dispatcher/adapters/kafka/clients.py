@@ -165,7 +165,7 @@ def consumer(
         "allow.auto.create.topics": False,
     }
     if group is not None:
-        guarantees |= _group_properties(protocol)
+        guarantees |= _group_properties(protocol, has_siblings=bool(settings.classes))
         if instance is not None:
             guarantees["group.instance.id"] = instance
         defaults |= {
@@ -229,10 +229,13 @@ def _kip848_times(config: Mapping[str, ConfigEntry]) -> GroupTimes | None:
     return GroupTimes(int(str(timeout.value)) / 1000, int(str(interval.value)) / 1000)
 
 
-def _group_properties(protocol: GroupProtocol) -> Properties:
-    """Say how a group is run. KIP-848 clients refuse to start when a classic property stands beside it."""
+def _group_properties(protocol: GroupProtocol, *, has_siblings: bool) -> Properties:
+    """Say how a group is run. KIP-848 clients refuse to start when a classic property stands beside it.
+
+    `has_siblings`: partitions of one number, of several topics, need one owner. Both assignors that are called range do that.
+    """
     if protocol == "consumer":
-        return {"group.protocol": "consumer"}
+        return {"group.protocol": "consumer", **({"group.remote.assignor": "range"} if has_siblings else {})}
     return {"group.protocol": "classic", "partition.assignment.strategy": _STRATEGIES[protocol]}
 
 

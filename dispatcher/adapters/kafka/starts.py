@@ -21,6 +21,7 @@ from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
 from dispatcher.adapters.kafka.topic_plan import plans
 from dispatcher.core.messages.glance import answered_place
 from dispatcher.core.operations.positions import Anchor, Position, Span
+from dispatcher.core.progress.strand import strand_of
 from dispatcher.errors import BrokerDenied, RefusedError
 from dispatcher.settings import Settings
 
@@ -31,7 +32,7 @@ _LAST = Position(Anchor.END, 50)
 
 @dataclass(frozen=True, slots=True)
 class InitReport:
-    """What `topics init` did and found. `started`: partition to the position committed for it, by this run."""
+    """What `topics init` did and found. `started`: strand to the position committed for it, by this run; `topics`: of the requests."""
 
     created: tuple[str, ...]
     existing: tuple[str, ...]
@@ -39,6 +40,7 @@ class InitReport:
     group: str
     started: dict[int, int]
     group_active: bool
+    topics: tuple[str, ...] = ()
 
 
 def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | None = None) -> InitReport:
@@ -50,26 +52,37 @@ def init_topics(settings: Settings, timeout_s: float = 30, fill_gaps: Edge | Non
     cluster = connect(settings, timeout_s)
     created = create_missing(cluster, settings)
     found = tuple(differences(cluster, settings))
-    topics = settings.topics
     existing = tuple(name for name in plans(settings) if name not in created)
-    missing, total = missing_starts(cluster, settings)
     active = group_active(cluster, settings.worker.group)
-    if not missing:
-        return InitReport(created, existing, found, settings.worker.group, {}, active)
-    gap = len(missing) < total
-    _refuse(settings, missing, gap=gap, active=active, fill_gaps=fill_gaps)
-    is_first = not gap and (topics.requests in created or _is_first(cluster, settings, timeout_s, fill_gaps))
-    started = log_edges(cluster, topics.requests, missing, "earliest" if is_first or fill_gaps is None else fill_gaps)
-    # Without metadata, as a person does.
-    if not commit(cluster, settings, {partition: (position, "") for partition, position in started.items()}):
-        _refuse(settings, sorted(started), gap=False, active=True, fill_gaps=None)  # a worker joined since we looked
-    return InitReport(created, existing, found, settings.worker.group, started, active)
+    starts: list[dict[int, int]] = []
+    for view in settings.views:
+        missing, total = missing_starts(cluster, view)
+        gap = len(missing) < total
+        if missing:
+            _refuse(view, missing, gap=gap, active=active, fill_gaps=fill_gaps)
+        topic = view.topics.requests
+        is_first = bool(missing) and not gap and (topic in created or _is_first(cluster, view, timeout_s, fill_gaps))
+        starts.append(log_edges(cluster, topic, missing, "earliest" if is_first or fill_gaps is None else fill_gaps))
+    for view, started in zip(settings.views, starts, strict=True):
+        # Without metadata, as a person does.
+        if started and not commit(cluster, view, {partition: (position, "") for partition, position in started.items()}):
+            _refuse(view, sorted(started), gap=False, active=True, fill_gaps=None)  # a worker joined since we looked
+    by_strand = {strand_of(source, n): position for source, started in enumerate(starts) for n, position in started.items()}
+    return InitReport(created, existing, found, settings.worker.group, by_strand, active, settings.request_topics)
 
 
 def check_topics(settings: Settings, timeout_s: float = 30) -> list[Difference]:
     """List everything that is not as `topics init` would make it; an empty list means that a worker can start."""
     cluster = connect(settings, timeout_s)
     found = differences(cluster, settings)
+    for view in settings.views:
+        found += _misplaced(cluster, view)
+    return found
+
+
+def _misplaced(cluster: Cluster, settings: Settings) -> list[Difference]:
+    """List what is wrong with the positions in one request topic."""
+    found: list[Difference] = []
     topic, positions = settings.topics.requests, _positions(cluster, settings)
     missing = [n for n, position in positions.items() if position is None]
     if missing:

@@ -30,7 +30,7 @@ def plans(settings: Settings) -> dict[str, TopicPlan]:
     """Say how each topic should be, in the order in which they are listed."""
     topics = settings.topics
     logs = {
-        topics.requests: (topics.request_max_bytes, topics.request_retention_days),
+        **dict.fromkeys(settings.request_topics, (topics.request_max_bytes, topics.request_retention_days)),
         topics.replies: (topics.reply_max_bytes, topics.reply_retention_days),
         topics.dead_letters: (topics.dead_letter_max_bytes, topics.dead_letter_retention_days),
     }

@@ -76,6 +76,7 @@ class PartitionReport:
     lanes: _Number
     why: str
     notable: tuple[LaneReport, ...] = ()
+    kind: str = ""  # the class whose requests it holds, where there are classes
 
 
 @dataclass(frozen=True, slots=True)

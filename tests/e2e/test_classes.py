@@ -1,0 +1,104 @@
+"""Classes of requests on a real broker: topics of their own, one owner for all of a number, one call of a key at a time."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from dispatcher.client import Submitter, SyncDispatcher, stamp
+from dispatcher.client.call import Call
+from dispatcher.core.messages.submission import request
+from dispatcher.errors import ConfigError
+from tests.e2e import operator
+from tests.e2e.stage import Stage, header, ids, kill, stage
+from tests.topics import SettingsFactory
+from tests.waiting import eventually
+
+CLASSES: dict[str, Any] = {"generation": {"weight": 3}, "analysis": {"weight": 2}, "monitoring": {"weight": 1, "concurrency": 50}}
+KEYS = [f"doc:{n}" for n in range(8)]
+
+
+def submit(set_up: Stage, name: str, keys: list[str], prefix: str) -> list[str]:
+    """Submit requests of a class, one for each of these keys."""
+    made = []
+    for number, key in enumerate(keys):
+        value = orjson.dumps({"upstream": "sample", "path": f"/echo?key={key}", "body": {"n": number}})
+        made.append(request(key, value, stamp(request_id=f"{prefix}-{name}-{number}")))
+    with Submitter(set_up.settings.of_class(name)) as submitter:
+        for outcome in submitter.submit_many(made):
+            assert not isinstance(outcome, Exception), outcome
+    return [str(one.request_id) for one in made]
+
+
+def assert_one_at_a_time(set_up: Stage) -> None:
+    """No two calls of a key were open at once, whatever their classes; but for what a killed worker left open."""
+    by_key = defaultdict[str, list[dict[str, Any]]](list)
+    for call in set_up.calls():
+        by_key[call["key"]].append(call)
+    assert by_key.keys() == set(KEYS)
+    for calls in by_key.values():
+        ended = sorted((call for call in calls if call.get("outcome") == "answered"), key=lambda call: call["t_s"])
+        assert all(one["end_s"] <= other["t_s"] for one, other in pairwise(ended))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("protocol", "ordering"), [("consumer", "key"), ("eager", "partition")])
+def test_workers_come_go_and_crash_with_classes(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str) -> None:
+    """One works, another joins and is killed, the first one leaves a third: one reply each, in the order of each key and class."""
+    worker = {"protocol": protocol, "ordering": ordering}
+    with stage(settings, tmp_path, latency_ms=15, partitions=4, classes=CLASSES, worker=worker) as set_up:
+        replies = set_up.replies()
+        names = [one for name in CLASSES for one in submit(set_up, name, KEYS * 12, "a")]
+        first = set_up.worker().ready()
+        doomed = set_up.worker()
+        eventually(lambda: doomed.live() and first.live(), what="both have partitions")
+        for live in (doomed.live(), first.live()):
+            assert all({f"{name}/{str(one).rpartition('/')[2]}" for name in CLASSES} <= live for one in live), "siblings have one owner"
+        names += [one for name in CLASSES for one in submit(set_up, name, KEYS * 12, "b")]
+        replies.await_count(len(replies.read()) + 20)
+        kill(doomed)
+        last = set_up.worker()
+        eventually(last.live, what="the last one has partitions")
+        first.signal(signal.SIGTERM)
+        assert 0 == first.wait()
+        replies.await_count(len(names), 120)
+        assert set(names) == set(ids(replies.records))
+        assert {1} == set(ids(replies.records).values())
+        assert {"ok": len(names)} == Counter(header(record, "dispatcher-status") for record in replies.records)
+        offsets = defaultdict[tuple[str, bytes | None], list[int]](list)
+        for record in replies.records:
+            offsets[header(record, "dispatcher-request-topic"), record.key].append(int(header(record, "dispatcher-request-offset")))
+        assert all(sorted(found) == found for found in offsets.values())
+        assert len(CLASSES) * len(KEYS) == len(offsets)
+        assert_one_at_a_time(set_up)
+
+
+def test_a_client_is_of_one_class_and_a_lane_is_shared_as_the_weights_say(settings: SettingsFactory, tmp_path: Path) -> None:
+    """It asks and waits as ever; with a backlog of all classes 3 : 2 : 1 of the calls are theirs."""
+    with stage(settings, tmp_path, latency_ms=5, partitions=2, classes=CLASSES, worker={"ordering": "key"}) as set_up:
+        with pytest.raises(ConfigError, match="generation, analysis, monitoring"):
+            SyncDispatcher(set_up.settings)
+        with pytest.raises(ConfigError, match="no class"):
+            SyncDispatcher(set_up.settings, class_="other")
+        backlog = 120
+        for name in CLASSES:
+            submit(set_up, name, ["doc:1"] * backlog, "w")
+        worker = set_up.worker(report_interval_s=0.2).ready()
+        with SyncDispatcher(set_up.settings, class_="monitoring") as client:
+            receipt = client.submit(Call("sample", "POST", "/echo?key=doc:2"), key="doc:2")
+            assert receipt.topic.endswith(".requests.monitoring")
+            assert "ok" == client.wait(receipt, timeout=60).status
+            assert "ok" == client.ask(Call("sample", "POST", "/echo?key=doc:1"), key="doc:1", timeout=90).status
+        order = [call["id"].split("-")[1] for call in set_up.calls(key="doc:1") if call["id"].startswith("w-")]
+        assert 3 * backlog == len(order)
+        had = Counter(order[6:186])
+        shares = {name: had[name] / 180 for name in CLASSES}
+        assert {"generation": 3 / 6, "analysis": 2 / 6, "monitoring": 1 / 6} == pytest.approx(shares, rel=0.05)
+        operator.delete(operator.connected(set_up.settings), f"{set_up.settings.topics.prefix}.requests.analysis")
+        assert 3 == worker.wait(90)
