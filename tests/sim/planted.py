@@ -294,7 +294,7 @@ def _given_up_while_calling(patch: pytest.MonkeyPatch) -> None:
 
 
 def _epoch_not_raised(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("dispatcher.worker.poller.next_epoch", lambda note, wall_s: int(wall_s) if note is None else note.epoch)
+    patch.setattr("dispatcher.worker.joining.next_epoch", lambda note, wall_s: int(wall_s) if note is None else note.epoch)
 
 
 def _unstable_position(patch: pytest.MonkeyPatch) -> None:
