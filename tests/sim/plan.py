@@ -142,8 +142,8 @@ class Plan:
 def draw(seed: int, **fixed: Any) -> Plan:
     """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them.
 
-    `classes`: those of requests, with a share of each that is drawn; worlds that say nothing have none. `shared`: whether agents have budgets
-    that partitions share; they do in a few worlds where it is left out.
+    `classes`: those of requests, with a share of each that is drawn; worlds that say nothing have none.
+    `shared`: whether agents have budgets that partitions share; they do in a few worlds where it is left out.
     """
     chance, classes = Random(seed), fixed.pop("classes", ())
     told_shared = fixed.pop("shared", None)
