@@ -103,10 +103,6 @@ class Settings(Section):
                     f"budgets.{name} is shared by all partitions, which is kept only where worker.publishing is exactly_once: leave that "
                     "out, or give budgets to keys"
                 )
-            if budget.is_shared and len(self.request_topics) > 1:
-                raise ValueError(
-                    f"budgets.{name} is shared by all partitions of one topic of requests, and there are several: give budgets to keys"
-                )
             for place, alias in enumerate(budget.credentials, 1):
                 if not alias.endswith("*") and alias not in self.credentials:
                     # As above: the alias is not repeated.

@@ -72,13 +72,3 @@ def test_of_keys_they_are_kept_at_least_once_too(tmp_path: Path) -> None:
     file = tmp_path / "d.toml"
     file.write_text('[budgets.b]\nkeys = ["*"]\nusd_per_day = 1\nreserve_usd = 0.1\n[worker]\npublishing = "at_least_once"\n')
     assert not loaded(file).budgets["b"].is_shared
-
-
-def test_shared_by_the_partitions_of_several_topics_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each topic's would have all of it."""
-    monkeypatch.setattr(Settings, "request_topics", property(lambda _: ("one", "another")))
-    file = tmp_path / "d.toml"
-    file.write_text('[budgets.b]\nagents = ["*"]\nusd_per_day = 1\nreserve_usd = 0.1\n')
-    with pytest.raises(ConfigError) as refused:
-        loaded(file)
-    assert "budgets.b is shared by all partitions of one topic of requests, and there are several" in str(refused.value)

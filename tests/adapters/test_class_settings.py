@@ -88,3 +88,9 @@ def test_partitions_of_one_number_go_to_one_worker() -> None:
     assert {"group.protocol": "consumer", "group.remote.assignor": "range"} == _group_properties("consumer", has_siblings=True)
     assert {"group.protocol": "consumer"} == _group_properties("consumer", has_siblings=False)
     assert "range" == _group_properties("eager", has_siblings=True)["partition.assignment.strategy"]
+
+
+def test_budgets_of_any_kind_are_refused() -> None:
+    """Also those that partitions share: each topic's would have all of it."""
+    with pytest.raises(ValidationError, match="budget once in every class"):
+        made(budgets={"all": {"agents": ["*"], "usd_per_day": 2, "reserve_usd": 0.1}})
