@@ -16,6 +16,7 @@ from dispatcher.client.call import Call
 from dispatcher.core.messages.submission import request
 from dispatcher.errors import ConfigError
 from tests.e2e import operator
+from tests.e2e.conftest import Run
 from tests.e2e.stage import Stage, header, ids, kill, stage
 from tests.topics import SettingsFactory
 from tests.waiting import eventually
@@ -48,6 +49,7 @@ def assert_one_at_a_time(set_up: Stage) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.long
 @pytest.mark.parametrize(("protocol", "ordering"), [("consumer", "key"), ("eager", "partition")])
 def test_workers_come_go_and_crash_with_classes(settings: SettingsFactory, tmp_path: Path, protocol: str, ordering: str) -> None:
     """One works, another joins and is killed, the first one leaves a third: one reply each, in the order of each key and class."""
@@ -102,3 +104,53 @@ def test_a_client_is_of_one_class_and_a_lane_is_shared_as_the_weights_say(settin
         assert {"generation": 3 / 6, "analysis": 2 / 6, "monitoring": 1 / 6} == pytest.approx(shares, rel=0.05)
         operator.delete(operator.connected(set_up.settings), f"{set_up.settings.topics.prefix}.requests.analysis")
         assert 3 == worker.wait(90)
+
+
+def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:
+    """Requests, lanes, cancels, replays and seeks of a class are its own; replies and pauses are common; who says nothing is asked."""
+    with stage(settings, tmp_path, partitions=2, classes=CLASSES, worker={"ordering": "key"}) as set_up:
+        config = tmp_path / "cli.toml"
+        config.write_text(set_up._config(None, {"slot": "cli"}))
+
+        def cli(*arguments: str, code: int = 0) -> str:
+            done = run(*arguments, "--config", str(config))
+            assert code == done.returncode, done.stderr + done.stdout
+            return done.stdout if code == 0 else done.stderr
+
+        def rows(*arguments: str) -> list[dict[str, Any]]:
+            return [orjson.loads(line) for line in cli(*arguments, "--json").splitlines()]
+
+        cli("topics", "check")
+        for name in CLASSES:
+            submit(set_up, name, ["doc:1"] * 3, "c")
+        assert "generation, analysis, monitoring" in cli("show", "c-analysis-2", code=2)
+        assert "leave it out" in cli("--class", "analysis", "replies", code=2)
+        assert "no class" in cli("--class", "other", "lanes", "list", code=2)
+        assert {"c-analysis-0", "c-analysis-1", "c-analysis-2"} == {
+            dict(one["headers"])["ce_id"] for one in rows("--class", "analysis", "requests", "-o", "start", "-e")
+        }
+        assert "queued" == rows("--class", "analysis", "show", "c-analysis-2")[0]["state"]
+        cli("--class", "monitoring", "lanes", "pause", "doc:1")
+        worker = set_up.worker(report_interval_s=0.2).ready()
+        seen = eventually(
+            lambda: [row for row in rows("--class", "analysis", "lanes", "list") if row.get("key") == "doc:1" and row["queued"] == 3],
+            what="the worker tells of the lane, as this class has it",
+        )
+        assert "paused" == seen[0]["state"]
+        cli("--class", "analysis", "cancel", "c-analysis-1")
+        cli("--class", "generation", "lanes", "resume", "doc:1")
+        replies = set_up.replies()
+        replies.await_count(9)
+        assert {"ok": 8, "cancelled": 1} == Counter(header(record, "dispatcher-status") for record in replies.records)
+        assert 9 == len(rows("replies", "-o", "start", "-e"))
+        assert "terminal" == rows("--class", "analysis", "show", "c-analysis-2")[0]["state"]
+        worker.signal(signal.SIGTERM)
+        assert 0 == worker.wait()
+        planned = rows("--class", "analysis", "lanes", "seek", "--to", "start")[0]
+        assert 3 == planned["again"]
+        cli("--class", "monitoring", "lanes", "seek", "--plan", planned["plan"], "--execute", "-y", code=5)
+        cli("--class", "analysis", "lanes", "seek", "--plan", planned["plan"], "--execute", "-y")
+        set_up.worker().ready()
+        replies.await_count(12)
+        again = [header(record, "dispatcher-request-topic").rpartition(".")[2] for record in replies.records[9:]]
+        assert ["analysis"] * 3 == again

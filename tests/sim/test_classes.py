@@ -17,7 +17,7 @@ from tests.sim.world import World, run
 NAMES = ("generation", "analysis", "monitoring")
 WEIGHTS = (3, 2, 1)
 BACKLOG = 120
-SEEDS = range(40)
+SEEDS = range(25)
 
 
 class Watched:
@@ -132,7 +132,7 @@ def test_every_guarantee_holds_with_classes(seed: int) -> None:
 def test_siblings_have_one_owner_even_where_they_come_and_go_one_by_one() -> None:
     """The group gives and takes partitions as it likes: nobody lives with some of them."""
     tally = Counter[str]()
-    for seed in range(40, 60):
+    for seed in range(40, 52):
         result = run(draw(seed, classes=NAMES, protocol="consumer"))
         assert [] == result.findings
         tally += result.tally
