@@ -28,8 +28,12 @@ from dispatcher.settings import Settings, UpstreamSettings
 KEY_MAX_BYTES = 1024
 # As JMS has it: 0 to 9, 9 is the most urgent, and 4 is usual, so that there is room below it for what may wait.
 PRIORITY_MAX, PRIORITY_USUAL = 9, 4
-# Fields of the contract whose feature is not built yet: refused by name, never accepted and ignored.
-UNBUILT = frozenset({"class", "expected_version"})
+# Fields of the contract that say nothing here: refused by name, never accepted and ignored.
+NOT_BUILT = "this feature is not built yet"
+UNBUILT = {
+    "class": "a request is of the class whose topic it is written to (<prefix>.requests.<class>): leave the field out",
+    "expected_version": NOT_BUILT,
+}
 UNBUILT_VALUES = {"stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
@@ -247,7 +251,7 @@ def refusal_of(error: ValidationError) -> Refusal:
     for fault in faults:
         name = ".".join(str(part) for part in fault["loc"])
         if name in UNBUILT or (name in UNBUILT_VALUES and _same(fault["input"], UNBUILT_VALUES[name])):
-            return Refusal(Reason.UNSUPPORTED_FIELD, f"field {name}: this feature is not built yet")
+            return Refusal(Reason.UNSUPPORTED_FIELD, f"field {name}: {UNBUILT.get(name, NOT_BUILT)}")
     return Refusal(Reason.MALFORMED, _sentence(faults[0]))
 
 
