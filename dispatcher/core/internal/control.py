@@ -9,6 +9,8 @@ One command per target, the last record of a target counts. The record's key is 
 The value is JSON: `id state at by reason`; what is wanted of a request also has its lane's `key`, by which it is found. A tombstone ends
 what its target had; it carries the command that ended it in a header, so that the topic holds live targets alone and still says for a
 while who ended one, when and why. That command may name the one that it `ends`: where another is in force by then, nothing ends.
+
+Records of another kind stand there, too, which are no commands: what owners of partitions say of shared budgets (`rights.py`).
 """
 
 from __future__ import annotations

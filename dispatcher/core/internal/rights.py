@@ -114,11 +114,12 @@ class Board:
     `version` of a pool: another one whenever something of it has changed.
     """
 
-    __slots__ = ("_rights", "_topic_id_text", "_versions", "_wanting")
+    __slots__ = ("_rights", "_topic_id_text", "_version", "_versions", "_wanting")
 
     def __init__(self, topic_id_text: str) -> None:
         self._topic_id_text = topic_id_text
         self._rights: dict[str, dict[int, Rights]] = {}
+        self._version = 0
         self._versions: dict[str, int] = {}
         self._wanting: dict[str, set[int]] = {}
 
@@ -129,6 +130,8 @@ class Board:
             return None
         partition, name = place
         told = read_rights(record, self._topic_id_text)
+        self._version += 1
+        self._versions[name] = self._version
         if told is not None:
             self._put(told)
         elif record.value is None:
@@ -137,7 +140,7 @@ class Board:
             self._open(name, partition, is_open=False)
             if not of:
                 self._rights.pop(name, None)
-        self._versions[name] = self._versions.get(name, 0) + 1
+                del self._versions[name]
         return name
 
     def of(self, name: str, partition: int) -> Rights | None:

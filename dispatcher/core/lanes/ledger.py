@@ -95,7 +95,7 @@ class Ledger:
         self._lacking: dict[int, tuple[float, tuple[Pool, ...]]] = {}  # since when a request waits for which pools, by its offset
         self._waited: dict[str, Pool] = {}  # all of these
         self._stale: dict[str, None] = {}  # accounts of former periods, which stand in the topic still
-        self._over: list[Message] = []  # ends of what was said of former periods
+        self._over: dict[str, None] = {}  # pools of which what was said last is of a former period
         self._swept_at = -math.inf
 
     def __len__(self) -> int:
@@ -201,14 +201,18 @@ class Ledger:
             return ()
         if wall - self._swept_at >= SWEEP_S:
             self._sweep(wall)
-        said, self._over = self._over[:CLOSED_MAX], self._over[CLOSED_MAX:]
+        said: list[Message] = []
         for name in dict.fromkeys((*self._board.wanted, *self._waited)):
             if (pool := self._pool_named(name)) is not None:
                 account = self._account_of(pool, wall)
                 rights, left = pool.trade(account, wall)
                 if left != account:
                     self._put(left)
-                said += [] if rights is None else [rights.message(self._control, self._topic_id)]
+                if rights is not None:
+                    said.append(rights.message(self._control, self._topic_id))
+                    self._over.pop(name, None)
+        over = [self._over.popitem()[0] for _ in range(min(CLOSED_MAX, len(self._over)))]
+        said += [shared.closed(self._control, self._topic_id, self._partition, name) for name in over]
         return (*said, *self.take(b"")) if said else ()
 
     def payable(self, wall: float) -> list[bytes | None]:
@@ -297,7 +301,7 @@ class Ledger:
             del self._pools[name]
         for told in self._board.told_by(self._partition) if self._budgets.has_shared else ():
             if _is_over(told.period, wall):
-                self._over.append(shared.closed(self._control, self._topic_id, self._partition, told.name))
+                self._over[told.name] = None
         self._swept_at = wall
 
 

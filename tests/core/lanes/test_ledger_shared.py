@@ -190,6 +190,22 @@ def test_what_was_said_of_former_days_goes() -> None:
     assert {} == world.boards[0].all(account_name(b"a", AGENT))
 
 
+def test_a_pool_of_which_something_is_said_anew_does_not_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many go, some at a time; meanwhile one of them is wanted again, and what is said of it then stays."""
+    monkeypatch.setattr("dispatcher.core.lanes.ledger.CLOSED_MAX", 2)
+    world, names = World(budgeted(agents="0.3")), [f"a{n}" for n in range(7)]
+    for offset, name in enumerate(names):
+        assert LACKING == world.call(0, asks(offset, name))
+        world.trade()
+    later = WALL + 3 * DAY_S
+    world.write(0, world.ledgers[0].trade(later))
+    for offset, name in enumerate(names):
+        assert LACKING == world.call(0, asks(10 + offset, name), wall=later)
+        world.trade(later)
+    said = {one.name for one in world.boards[0].told_by(0) if one.period == TODAY + 3}
+    assert said == {account_name(name.encode(), AGENT) for name in names}
+
+
 def test_whoever_wants_a_budget_that_is_not_configured_here_is_not_heard() -> None:
     """Workers with other settings: nobody gives what he does not know of."""
     told = World(budgeted(agents="0.6"))

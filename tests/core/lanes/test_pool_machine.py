@@ -196,7 +196,8 @@ def _used_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
             for _, rights, _ in other.pending:
                 if rights is not None:
                     self.board._put(rights)
-                    self.board._versions[rights.name] = self.board.version(rights.name) + 1
+                    self.board._version += 1
+                    self.board._versions[rights.name] = self.board._version
         return known
 
     patch.setattr(Owner, "__post_init__", take)
