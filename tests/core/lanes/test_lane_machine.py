@@ -128,7 +128,10 @@ class LaneMachine(RuleBasedStateMachine):
             case Wait(until, _):
                 assert until > MONO + self.later_s
                 assert self.calling is None
-                assert until == self.due[self.order[0]]
+                # One that is to end and is on its way to be parked is waited for like one that is to be called, until it stands there.
+                first = min(self._called_or_skipped())
+                assert until == self.due[first]
+                assert first in {*self.order[:1], *offsets(self.unacknowledged)}
             case Held(why):
                 assert why == self.hold.why != ""
                 assert self.here | self.away
