@@ -33,8 +33,8 @@ from dispatcher.core.progress.headway import Headway
 from dispatcher.errors import BrokerError, CallFailed, ConfigError
 from dispatcher.settings import Settings
 
-# Of what workers tell, the last records: a hundred workers tell as much in twenty seconds.
-REPORTS_READ = 1000
+# Of what workers tell, the last records: a hundred workers tell as much in twenty seconds, of lanes and of limits that they share.
+REPORTS_READ = 3000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.steps import Start
-from dispatcher.core.messages.call import Ambiguous, CallResult
+from dispatcher.core.messages.call import WITHHELD, Ambiguous, CallResult, NotSent, Withheld
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.protocols import HttpEngine, Observer
 
@@ -79,6 +79,8 @@ class Calls:
         result: CallResult
         try:
             result = await self._http.call(start.call, partial(self._caller.sent, lane, start))
+        except Withheld:
+            result = NotSent(WITHHELD, "a limit of its call is another worker's by now")
         except asyncio.CancelledError:
             return  # The assignment is over, or its request is to end; `cut` or `cancel` sees to what is left.
         except Exception as error:  # noqa: BLE001 - an adapter's bug must cost one attempt, not the lane

@@ -26,8 +26,8 @@ from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room, room_of
 from dispatcher.core.lanes.steps import Closed, Fetch, Gated, Held, Idle, Intend, Ready, Recall, Settle, Start, Step, Tell, Wait
-from dispatcher.core.messages.call import CallResult
-from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.call import CallResult, Withheld
+from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.recorded import Recorded
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.progress.commit_note import Range
@@ -43,6 +43,7 @@ from dispatcher.worker.letters import Began, Command, Cut, Drained, Forget, Rest
 from dispatcher.worker.letters import Fetch as FetchParked
 from dispatcher.worker.letters import Recall as RecallReply
 from dispatcher.worker.protocols import HttpEngine, Observer
+from dispatcher.worker.sharing import Sharing
 from dispatcher.worker.tending import Tending
 from dispatcher.worker.turns import Turns
 
@@ -68,7 +69,7 @@ class Engine:
         shares: Sequence[Share] = (),
     ) -> None:
         self._decoders = decoders
-        settings = decoders[0].settings
+        settings = self._settings = decoders[0].settings
         self._poller = poller
         self._publisher = publisher
         self._restorer = restorer
@@ -175,10 +176,9 @@ class Engine:
             if (partition := self._of(owner)) is not None:
                 self._observer.measured(partition, end, now)
 
-    def grant(self, name: str, dimension: str, amount: int, spent: int = 0) -> None:
-        """So much of a configured limit is this worker's from now on: see `Limit.grant`."""
-        self._gate.limits[name].grant(dimension, amount, self._clock.now().mono, spent)
-        self._admission.look_at_all()
+    def share(self, who: str, put: Callable[[Message], None]) -> Sharing:
+        """Share the limits with other workers from now on, under the name of `who`; `put` takes what is to be told to them."""
+        return Sharing(who, self._settings, self._gate, self._admission, put, self._clock)
 
     # --- from the publisher ---------------------------------------------------------------------------------------------------------
 
@@ -419,8 +419,11 @@ class Engine:
         self._admission.look(start.call.upstream)
 
     def sent(self, lane: Lane, start: Start) -> None:
-        """A call goes out, some moments behind its start: what it takes of its limits counts from here on."""
-        if lane.passage.begin(self._clock.now().mono):
+        """A call goes out, some moments behind its start: what it takes of its limits counts from now on. Withheld: it must not."""
+        now = self._clock.now().mono
+        if not lane.passage.may_begin(now):
+            raise Withheld
+        if lane.passage.begin(now):
             self._admission.look(start.call.upstream)
 
     def answered(self, partition: Partition, lane: Lane, start: Start, result: CallResult, took_s: float) -> None:

@@ -8,6 +8,7 @@ import random
 import resource
 import signal
 import sys
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 
 from dispatcher.adapters.http import HttpEngine, open_engine
 from dispatcher.adapters.kafka import admin, clients
+from dispatcher.adapters.kafka.bulletin import Bulletin
 from dispatcher.adapters.kafka.clients import GroupProtocol, GroupTimes
 from dispatcher.adapters.kafka.compacted import CompactedReader
 from dispatcher.adapters.kafka.membership import Membership
@@ -29,6 +31,7 @@ from dispatcher.adapters.prices import PriceList, open_price_list
 from dispatcher.core.callees.billing import Billing
 from dispatcher.core.lanes.floor import Share
 from dispatcher.core.lanes.room import room_of
+from dispatcher.core.messages.record import Message
 from dispatcher.core.messages.request import Decoder
 from dispatcher.core.operations.lane_board import CLIENT_PREFIX
 from dispatcher.core.progress.gap import Cause
@@ -44,8 +47,10 @@ from dispatcher.worker.namesakes import Namesakes
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
-from dispatcher.worker.reporter import Reporter, reporter_of
+from dispatcher.worker.reporter import Grumble, Reporter, reporter_of
 from dispatcher.worker.restorer import Restorer
+from dispatcher.worker.share_log import FAREWELL_S, ShareLog
+from dispatcher.worker.sharing import Sharing
 from dispatcher.worker.surroundings import Surroundings, survey
 from dispatcher.worker.topic_watch import TopicWatch
 
@@ -64,6 +69,7 @@ LEAVE_S = 20.0
 SESSIONS, SESSION_END_S = 2, 10.0
 # Kafka's own defaults, where the broker does not say.
 DEFAULT_TIMES = GroupTimes(session_s=45.0, heartbeat_s=5.0)
+SHARING_HINT = "calls under limits wait while it lasts"
 # Files beside the calls: Kafka's connections, timers, the health page and its readers.
 FILES_BESIDE = 256
 
@@ -124,6 +130,7 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
     reporter = worker.report(settings)
     try:
         await worker.ended()
+        await worker.leave_limits()
     finally:
         for task in watching:
             task.cancel()
@@ -164,6 +171,7 @@ class Worker:
         self._to_poller: SimpleQueue[Command] = SimpleQueue()
         self._to_publisher: SimpleQueue[object] = SimpleQueue()
         self._to_restorer: SimpleQueue[object] = SimpleQueue()
+        self._to_share_log: SimpleQueue[Message | Stop] = SimpleQueue()
         partitions, reply_topics = self._request_topics.partitions, surroundings.reply_topics
         ids = self._request_topics.ids
         decoders = [Decoder(view, name, partitions, reply_topics) for view, name in zip(settings.views, ids, strict=True)]
@@ -205,7 +213,8 @@ class Worker:
         self._poller_end = self._thread("poller", lambda: self.poller.run(lambda: self.publisher.is_open and self.restorer.is_ready))
         self._publisher_end = self._thread("publisher", self.publisher.run)
         self._restorer_end = self._thread("restorer", self.restorer.run)
-        self._restorer_end.add_done_callback(self._restorer_ended)
+        self._restorer_end.add_done_callback(partial(self._ended_early, "restorer"))
+        self._shares: tuple[Sharing, ShareLog] | None = self._shared(settings) if settings.limits else None
         self._turn()
 
     def _made_source(self, settings: Settings, surroundings: Surroundings) -> Source:
@@ -352,13 +361,30 @@ class Worker:
         fault = None if self._signals else BrokerError("this worker cannot go on, and its client does not let go", "see the log above")
         _finish(self._poller_end, fault)
 
-    def _restorer_ended(self, end: asyncio.Future[None]) -> None:
-        """Without the restorer nothing may start, and nothing that is parked comes back: the worker ends as well."""
+    def _shared(self, settings: Settings) -> tuple[Sharing, ShareLog]:
+        """Share the limits with other workers: nothing begins under them before it is known what is ours."""
+        sharing = self.engine.share(f"{settings.worker.slot}/{uuid.uuid4().hex[:12]}", self._to_share_log.put)
+        bulletin = Bulletin(settings, Grumble("sharing_failed", SHARING_HINT), logger=kafka_logger())
+        reader, topic, inbox = CompactedReader(settings), settings.topics.workers, self._to_share_log
+        log = ShareLog(topic, reader, bulletin, sharing.told, self._post, inbox, self._clock, logger())
+        self._share_log_end = self._thread("share log", log.run)
+        self._share_log_end.add_done_callback(partial(self._ended_early, "share log"))
+        return sharing, log
+
+    async def leave_limits(self) -> None:
+        """Tell the others that nothing of the limits is ours any more."""
+        if self._shares is not None:
+            sharing, log = self._shares
+            log.farewell(sharing.leave())
+            await asyncio.wait({self._share_log_end}, timeout=FAREWELL_S + 1)
+
+    def _ended_early(self, name: str, end: asyncio.Future[None]) -> None:
+        """Without the restorer nothing may start and nothing parked comes back, without the share log nothing under limits: the end."""
         error = end.exception()
         if isinstance(error, DispatcherError):
             self._end(error)
         elif error is not None:
-            self._bug(error, "restorer")
+            self._bug(error, name)
 
     def _overstay(self) -> None:
         """End a worker that was told to end and whose poller a client call holds beyond every grace; the next owner does what is left.

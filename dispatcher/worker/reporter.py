@@ -120,13 +120,15 @@ def reporter_of(settings: Settings, topics: RequestTopics, engine: Engine, post:
 
 
 class Grumble:
-    """Logs what keeps reports from being told: once, until it is over. For a bulletin's `failed`."""
+    """Logs what keeps something from being told: once, until it is over. For a bulletin's `failed`."""
 
-    def __init__(self) -> None:
+    def __init__(self, event: str = "report_failed", hint: str = "`lanes list` will know less of this worker") -> None:
+        self._event = event
+        self._hint = hint
         self._name: str | None = None
 
     def __call__(self, name: str | None) -> None:
         """Hear how a delivery went."""
         if name is not None and name != self._name:
-            logger().warning("report_failed", error_type=name, hint="`lanes list` will know less of this worker")
+            logger().warning(self._event, error_type=name, hint=self._hint)
         self._name = name

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dispatcher.adapters.http import HttpEngine, open_engine
-from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent, Withheld
 from dispatcher.errors import ConfigError
 from tests.contract.engines import CALL, CANARY, SHORT_S, Opener, answered_next, make_settings
 from tests.contract.hostile import HANGS, OK, Act, HostileCallee, head
@@ -104,6 +104,18 @@ async def test_head_has_no_body(engine: HttpEngine, callee: HostileCallee) -> No
     callee.play(Act((head(b"Content-Length: 500"),)))
     result = await engine.call(replace(CALL, method="HEAD", body=None))
     assert Answered(200, (("content-length", "500"),), b"") == result
+    await answered_next(engine)
+
+
+async def test_a_call_that_is_withheld_is_not_sent(engine: HttpEngine, callee: HostileCallee) -> None:
+    """Its limit is not ours any more when there is a connection: nothing goes onto it, and the next call is made as if nothing had been."""
+
+    def sent() -> None:
+        raise Withheld
+
+    with pytest.raises(Withheld):
+        await engine.call(CALL, sent)
+    assert [] == callee.requests
     await answered_next(engine)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,23 @@ def test_a_limit_that_is_set_too_high_is_found_out(settings: SettingsFactory, tm
         print(statuses)
         assert 400 == statuses["200"]
         assert 0 < statuses["429"] < 200
+
+
+@pytest.mark.faults
+def test_three_workers_share_a_quota_and_one_is_killed(settings: SettingsFactory, tmp_path: Path) -> None:
+    """Twenty in a second and six at once, of 240 requests: no 429 before, after and while one is killed, and all are answered."""
+    made = sections(tmp_path, concurrency=6, requests=20, window_s=1, margin_s=0.3)
+    made["upstream"]["call_timeout_s"] = 5
+    with stage(settings, tmp_path, quota=("--quota-per-s", "20", "--quota-at-once", "6"), **made) as set_up:
+        workers = [set_up.worker() for _ in range(3)]
+        for worker in workers:
+            worker.ready()
+        eventually(lambda: all(worker.live() for worker in workers), 60, "each has partitions")
+        names = set_up.submit([f"doc:{n % (4 * KEYS)}" for n in range(240)], "/echo?latency_ms=50", credential="team-a")
+        eventually(lambda: set_up.witness()["statuses"].get("200", 0) >= 40, 60, "they are at it")
+        workers[1].signal(signal.SIGKILL)
+        replies = set_up.replies()
+        assert_all_is_well(set_up, names, replies.await_count(len(names), 120))
+        witness = set_up.witness()
+        assert {"200"} == {*witness["statuses"]}
+        assert witness["in_flight_max"] <= 6

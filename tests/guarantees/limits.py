@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from tests.guarantees.events import CallEnded, CallStarted, Crashed, Event
@@ -13,8 +14,9 @@ ROUNDING_S = 1e-6
 class WithinLimits:
     """No more calls of a worker begin in any window than `requests`, and no more are open at once than `concurrency`; None: any number.
 
-    A call is open until its worker knows that it has ended, and one that never left has not begun. Of a
-    bucket (`is_bucket`) a whole one and a refill fit into a window.
+    Where they share it (`is_shared`), no more calls of all of them. A call is open until its worker knows that it has ended; where that one
+    has died, or where it stands still, for as long as a call may last. One that never left has not begun. Of a bucket (`is_bucket`) a whole
+    one and a refill fit into a window.
 
     >>> def begun(*starts, **limit):
     ...     judge = WithinLimits(**limit)
@@ -34,6 +36,14 @@ class WithinLimits:
     ...     judge.see(event)
     >>> judge.findings()
     []
+    >>> judge = WithinLimits(concurrency=1, is_shared=True)
+    >>> for event in (CallStarted(1, 0, 1, 1, "a", timeout_s=9), Crashed("a"), CallStarted(2, 0, 2, 1, "b", at=9, timeout_s=9)):
+    ...     judge.see(event)
+    >>> judge.findings()
+    []
+    >>> judge.see(CallStarted(3, 0, 3, 1, "c", at=17.9, timeout_s=9))
+    >>> judge.findings()
+    ['they have 2 calls open, and 1 may be']
     >>> judge = WithinLimits(requests=1)
     >>> for event in (CallStarted(1, 0, 1, 1, "a"), CallEnded(1, unsent=True), CallStarted(2, 0, 1, 1, "a", 2)):
     ...     judge.see(event)
@@ -42,31 +52,42 @@ class WithinLimits:
     """
 
     def __init__(
-        self, *, requests: int | None = None, window_s: float = 1.0, concurrency: int | None = None, is_bucket: bool = False
+        self,
+        *,
+        requests: int | None = None,
+        window_s: float = 1.0,
+        concurrency: int | None = None,
+        is_bucket: bool = False,
+        is_shared: bool = False,
     ) -> None:
         self._requests = requests
         self._window_s = window_s
         self._concurrency = concurrency
         self._is_bucket = is_bucket
         self._starts: defaultdict[str, dict[int, float]] = defaultdict(dict)
-        self._open: defaultdict[str, set[int]] = defaultdict(set)
+        self.is_shared = is_shared
+        self._open: defaultdict[str, dict[int, float]] = defaultdict(dict)  # calls, and when they are over at the latest
         self._found: list[str] = []
 
     def see(self, event: Event) -> None:
         """Take in calls, and workers that die with theirs."""
         match event:
-            case CallStarted(call=call, worker=worker, at=at):
+            case CallStarted(call=call, worker=name, at=at, timeout_s=timeout_s):
+                worker = "they" if self.is_shared else name
                 self._begin(worker, call, at)
-                self._open[worker].add(call)
-                if self._concurrency is not None and len(self._open[worker]) > self._concurrency:
-                    self._found.append(f"{worker} has {len(self._open[worker])} calls open, and {self._concurrency} may be")
+                if self.is_shared:
+                    self._open[worker] = {one: until for one, until in self._open[worker].items() if until > at}
+                self._open[worker][call] = math.inf if timeout_s is None else at + timeout_s
+                count, have = len(self._open[worker]), "have" if self.is_shared else "has"
+                if self._concurrency is not None and count > self._concurrency:
+                    self._found.append(f"{worker} {have} {count} calls open, and {self._concurrency} may be")
             case CallEnded(call, unsent=unsent):
                 for of in self._open.values():
-                    of.discard(call)
+                    of.pop(call, None)
                 for starts in self._starts.values() if unsent else ():
                     starts.pop(call, None)
             case Crashed(worker):
-                self._open.pop(worker, None)
+                self._open.pop(worker, None)  # where they share it, this is nobody's
             case _:
                 pass
 

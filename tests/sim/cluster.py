@@ -39,10 +39,10 @@ from tests.sim.transactions import Transactions
 
 T = TypeVar("T")
 REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
-PARKED, STATE, CONTROL = "sim.parked", "sim.state", "sim.control"
+PARKED, STATE, CONTROL, WORKERS = "sim.parked", "sim.state", "sim.control", "sim.workers"
 JOURNAL = "sim.journal"
 # The topics that are compacted.
-COMPACTED = (PARKED, STATE, CONTROL)
+COMPACTED = (PARKED, STATE, CONTROL, WORKERS)
 TOPIC_ID = bytes(range(16))
 TOPIC_ID_TEXT = "AAECAwQFBgcICQoLDA0ODw"
 # One way through the network: at most, usually, and for the few that are slow.
@@ -95,6 +95,7 @@ class Cluster:
             for n in range(setup.partitions)
         }
         self.logs[CONTROL, 0] = Log(f"{CONTROL}-0", 0)
+        self.logs[WORKERS, 0] = Log(f"{WORKERS}-0", 0)
         self._epochs: dict[str, dict[int, int]] = defaultdict(dict)  # worker -> partition -> the highest under which it has had it
         self._unaware: set[str] = set()  # workers that are thrown out and have not heard of it
         self.positions = Positions(self._committed)

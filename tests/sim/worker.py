@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
+from dispatcher.adapters.kafka.bulletin import DELIVERY_S
 from dispatcher.adapters.kafka.sink import HANG_S, STEP_S, Sink
 from dispatcher.adapters.kafka.source import Source
 from dispatcher.core.callees.gate import Turned
@@ -21,7 +22,7 @@ from dispatcher.core.lanes.floor import Share
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
-from dispatcher.core.messages.record import Record
+from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Decoder, Request
 from dispatcher.core.messages.status import Reason
 from dispatcher.errors import BrokerError
@@ -31,9 +32,10 @@ from dispatcher.worker.letters import Command, PublisherEnded, Stop
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.publisher import Publisher
 from dispatcher.worker.restorer import Restorer
+from dispatcher.worker.share_log import ShareLog
 from tests.guarantees.events import Cancelled, Crashed, Decided, Event, Held, Queued, Released
 from tests.sim.callee import Callee
-from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, STATE, Cluster
+from tests.sim.cluster import CONTROL, DEAD_LETTERS, JOURNAL, PARKED, REPLIES, STATE, WORKERS, Cluster, Wire
 from tests.sim.consumer import Consumer
 from tests.sim.faults import plain
 from tests.sim.process import Killed, Process, ProcessClock
@@ -168,8 +170,45 @@ class Ear:
     started = billed = assigned = measured = gone = stood = passed = heard
 
 
+class Bulletin:
+    """Tells the latest in the workers topic, as `adapters.kafka.bulletin` does: nothing while something is on its way."""
+
+    def __init__(self, process: Process, cluster: Cluster) -> None:
+        self._process = process
+        self._log = cluster.logs[WORKERS, 0]
+        self._wire = Wire(cluster, process)
+        self._open_until = 0.0  # while something is on its way, until it is given up
+
+    def tell(self, message: Message) -> bool:
+        """As `Bulletin.tell`."""
+        if self._process.now < self._open_until:
+            return False
+        until = self._open_until = self._process.now + DELIVERY_S
+        is_written = False
+
+        def write() -> None:
+            nonlocal is_written
+            if not is_written:  # sent again, it is taken once
+                self._log.append(message)
+            is_written = True
+
+        def written(_: object) -> None:
+            if self._open_until == until:
+                self._open_until = 0.0
+
+        self._wire.ask(write, written, lambda: self._process.now < until)
+        return True
+
+    def close(self, last: Message, timeout_s: float) -> None:
+        """As `Bulletin.close`."""
+        self._process.thread.wait(timeout_s, lambda: self._process.now >= self._open_until)
+        self._open_until = 0.0
+        self.tell(last)
+        self._process.thread.wait(timeout_s, lambda: self._process.now >= self._open_until)
+
+
 class RestorerClock:
-    """The restorer's, which waits for letters and looks at the news in between: in a simulated world only when there are any."""
+    """The restorer's and the share log's, which wait for letters and look at the news in between: here only when there are any."""
 
     def __init__(self, process: Process, reader: Reader) -> None:
         self.now = process.instant
@@ -225,7 +264,7 @@ class Worker:
         self._cluster = cluster
         self._ended = ended
         self._error: BaseException | None = None
-        self._running = 3
+        self._running = 4 if settings.limits else 3
         self._wanted: set[str] = set()  # targets that the engine has heard are held
         self.terminated = False
         self.ear = Ear(name, process, tally, trace)
@@ -263,9 +302,24 @@ class Worker:
         self.restorer = Restorer(
             *(settings, topics, reader, self.engine, self._told, self._to_restorer, RestorerClock(process, reader), self.ear)
         )
+        if settings.limits:
+            self._share(cluster)
         process.start("poller", lambda: self.poller.run(self._may_join), self._poller_ended)
         process.start("publisher", self.publisher.run, self._publisher_ended)
         process.start("restorer", self.restorer.run, self._restorer_ended)
+
+    def _share(self, cluster: Cluster) -> None:
+        """Share the limits with the other workers of the world."""
+        process, inbox = self.process, SimpleQueue[Message | Stop]()
+        asyncio._set_running_loop(process.loop)
+        try:
+            self.sharing = self.engine.share(f"{self.settings.worker.slot}/{process.name}", inbox.put)
+        finally:
+            asyncio._set_running_loop(None)
+        reader, bulletin = Reader(process, cluster), Bulletin(process, cluster)
+        share_clock = RestorerClock(process, reader)
+        self.share_log = ShareLog(WORKERS, reader, bulletin, self.sharing.told, process.post, inbox, share_clock, self.ear)
+        process.start("share log", self.share_log.run, self._share_log_ended)
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -326,6 +380,8 @@ class Worker:
         self._error = self._error or error
         self._to_publisher.put(Stop())
         self._to_restorer.put(Stop())
+        if self.settings.limits:
+            self.process.post(lambda: self.share_log.farewell(self.sharing.leave()))
         self._one_less()
 
     def _publisher_ended(self, error: BaseException | None) -> None:
@@ -334,6 +390,11 @@ class Worker:
         self._one_less()
 
     def _restorer_ended(self, error: BaseException | None) -> None:
+        if error is not None:
+            self._gone(error)
+        self._one_less()
+
+    def _share_log_ended(self, error: BaseException | None) -> None:
         if error is not None:
             self._gone(error)
         self._one_less()

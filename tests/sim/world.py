@@ -10,12 +10,14 @@ from typing import Any
 
 import orjson
 
+from dispatcher.core.callees.lending import TURN_S
 from dispatcher.core.callees.pace import RAMP_S
+from dispatcher.core.callees.shares import LEASE_S, MARGIN
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.room import room_of
 from dispatcher.core.messages.record import Record
 from dispatcher.core.progress.strand import number_of
-from dispatcher.settings import Settings
+from dispatcher.settings import LimitSettings, Settings
 from tests.guarantees.budgets import DayBudget, SharedBudget
 from tests.guarantees.events import (
     CallEnded,
@@ -101,6 +103,7 @@ class World:
         if (limit := plan.settings.limits.get(LIMIT)) is not None:
             kind, window_s = limit.counting, limit.window_s or 1.0
             judge = WithinLimits(requests=limit.requests, window_s=window_s, concurrency=limit.concurrency, is_bucket=kind == "bucket")
+            judge.is_shared = True
             self.judges.append(judge)
         for name, of in ((BUDGET, DayBudget), (SHARED, SharedBudget)):
             if name in plan.settings.budgets:
@@ -178,7 +181,8 @@ class World:
         bound_s += max(0.0, plan.midnight - plan.over_at) if plan.waits_for_midnight else 0
         bound_s += plan.settings.upstreams["sample"].breaker_open_s + RAMP_S
         limit = plan.settings.limits.get(LIMIT)
-        call_s = CALL_S + (0.0 if limit is None else limit.window_s or 0.0)
+        bound_s += 0.0 if limit is None else _shares_s(limit, plan.settings.upstreams["sample"].call_timeout_s)
+        call_s = CALL_S + (0.0 if limit is None else TURN_S + 4 * (limit.window_s or 0.0))
         schedule.run(schedule.now + bound_s + SETTLING_S + self._written * call_s, self._is_settled)
         schedule.run(schedule.now + AFTER_S)
         # Lost workers may still be about to find out: they are given the time, and what they leave open with it.
@@ -405,6 +409,11 @@ class World:
 def _has_failed(reply: ReplyVisible) -> bool:
     """Whether a dead request could be executed, and was not refused for what it is."""
     return reply.called or "budget_exhausted" in reply.says
+
+
+def _shares_s(limit: LimitSettings, call_s: float) -> float:
+    """How long what a dead worker had of a limit may be nobody's."""
+    return (LEASE_S + (limit.window_s or 0.0) + (call_s if limit.concurrency is not None else 0.0) + limit.slack_s) * MARGIN
 
 
 def _standing_until(plan: Plan) -> float:

@@ -214,22 +214,6 @@ async def test_a_call_counts_from_when_it_is_made() -> None:
     assert ("limit", MONO + 40) == lane.why(watch.now())
 
 
-async def test_a_share_of_nothing_lets_nobody_through_until_it_grows() -> None:
-    """What is gained starts empty for a window."""
-    stage = Stage(of({"openai": {"upstream": "openai", "requests": 4, "window_s": 0.2, "margin_s": 0}}))
-    stage.engine.grant("openai", "requests", 0)
-    owner = stage.assign()
-    await stage.play()
-    stage.deliver(owner, *[(n, b"k%d" % n) for n in range(4)])
-    await stage.play()
-    assert ([], {"limit"}) == (stage.callee.started, reasons(stage))
-    stage.engine.grant("openai", "requests", 2, 2)
-    await stage.play()
-    assert [] == stage.callee.started
-    await stage.until(lambda: [0, 1] == stage.callee.started)
-    await serve(stage, 4)
-
-
 async def test_an_intent_has_its_place_and_gives_it_back() -> None:
     """A request that must not be called twice: until its intent stands the limit is its own, and where it is cancelled the next one's."""
     stage = Stage(of(at_once(1, requests=2, window_s=1000)))

@@ -9,7 +9,7 @@ from dispatcher.adapters.http.call_clock import CallClock
 from dispatcher.adapters.http.decoding import decoded
 from dispatcher.adapters.http.failures import ambiguous, not_sent
 from dispatcher.adapters.http.target import Target, make_target
-from dispatcher.core.messages.call import Answered, Call, CallResult
+from dispatcher.core.messages.call import Answered, Call, CallResult, Withheld
 from dispatcher.settings import Settings
 
 
@@ -41,7 +41,7 @@ class HttpEngine:
     async def call(self, call: Call, sent: Callable[[], None] | None = None) -> CallResult:
         """Make the call within `call.timeout_s` seconds. Raises nothing but CancelledError; then, too, its connection is closed.
 
-        `sent` is called when there is a connection, and the request goes onto it.
+        `sent` is called when there is a connection, and the request goes onto it; unless it raises Withheld, which is raised then.
         """
         target = self._targets.get(call.upstream)
         if target is None:
@@ -54,6 +54,8 @@ class HttpEngine:
             async with clock:
                 result = await self._transport.exchange(target, call, path, headers, clock)
                 return target.masked(call, decoded(result, target.response_max_bytes) if isinstance(result, Answered) else result)
+        except Withheld:
+            raise
         except Exception:  # noqa: BLE001 - a fault of a client library must not stop a lane
             if clock.has_run_out:
                 return clock.ran_out()

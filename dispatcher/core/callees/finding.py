@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from dispatcher.core.callees.hints import hint_s
 from dispatcher.core.callees.provider import Said, error_in
-from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, HeaderPairs, NotSent
+from dispatcher.core.messages.call import WITHHELD, Ambiguous, Answered, CallResult, HeaderPairs, NotSent
 
 # How the HTTP adapter says that it would not send this call, ever.
 REFUSED_KINDS = frozenset({"address_refused", "invalid_request"})
@@ -62,6 +62,8 @@ def find(result: CallResult, wall: float) -> Finding:
             return _answered(result, wall)
         case NotSent(kind=kind) if kind in REFUSED_KINDS:
             return Finding(Known.NOT_SENT, Party.DISPATCHER)
+        case NotSent(kind=kind) if kind == WITHHELD:
+            return Finding(Known.NOT_SENT, Party.CALLER, again=True)
         case NotSent():
             return Finding(Known.NOT_SENT, Party.CALLEE, again=True)
         case Ambiguous(kind=kind) if kind == OURS:

@@ -52,6 +52,10 @@ class Crowd(NamedTuple):
     tokens: int = 0
     first_tokens: int = 0
 
+    def most(self, other: Crowd) -> Crowd:
+        """The larger of both, in each respect."""
+        return Crowd(*map(max, self, other))
+
 
 @dataclass(frozen=True, slots=True)
 class Turned:
@@ -84,6 +88,7 @@ class Gate(Generic[_W]):
         self._stands: dict[_W, tuple[Family[_W], Line[_W]]] = {}
         self._turns: dict[_W, Family[_W]] = {}  # whose turn it is, of which family
         self._turned: list[Turned] = []
+        self._stood: dict[Limit, Crowd] = {}  # who has come to stand since it was asked who waits
 
     # --- calls ----------------------------------------------------------------------------------------------------------------------
 
@@ -198,6 +203,8 @@ class Gate(Generic[_W]):
         self.leave(waiter)
         self._stands[waiter] = family, line
         family.join(line, waiter, claim.tokens)
+        for limit in line.limits:
+            self._stood[limit] = self._stood.get(limit, Crowd()).most(Crowd(len(line), line.tokens, line.first_tokens))
 
     def leave(self, waiter: _W, *, keeps_turn: bool = False) -> None:
         """Stand in no line any more: its call begins, or its next step is no call.
@@ -242,14 +249,18 @@ class Gate(Generic[_W]):
         return self._limiter.limits
 
     def waiting(self) -> dict[Limit, Crowd]:
-        """Who waits in the lines of each limit that anybody waits for."""
+        """Who waits in the lines of each limit that anybody waits for, or has come to wait for since this was asked last.
+
+        Some leave at once, and wait elsewhere: they are parked.
+        """
         crowds: dict[Limit, Crowd] = {}
+        stood, self._stood = self._stood, {}
         for family in dict.fromkeys(self._families.values()):
             for line in family.occupied():
                 for limit in line.limits:
                     crowd = crowds.get(limit, Crowd())
                     crowds[limit] = Crowd(crowd.calls + len(line), crowd.tokens + line.tokens, max(crowd.first_tokens, line.first_tokens))
-        return crowds
+        return crowds | {limit: crowd.most(crowds.get(limit, Crowd())) for limit, crowd in stood.items()}
 
     # --- told -----------------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ from dispatcher.settings import LimitSettings, UpstreamSettings
 # Where there is not enough for all that want some: each has his for two windows, of which the first may be empty, and some seconds.
 TURN_WINDOWS, TURN_S = 2, 3.0
 NOBODY = Crowd()
+# Who waits for a share may be parked, and is back in a while (`passage.GATED_PARKED_S`): then it is to be there, and so long nobody else's.
+REMEMBERED_S = 15.0
 
 
 class Lending:
@@ -33,6 +35,7 @@ class Lending:
                 lingers_s = longest_s[name] + limit.of.slack_s if dimension == CONCURRENCY else counts_s
                 quantities[f"{name}/{dimension}"] = Quantity(total, lingers_s, turn_s)
                 self._places[f"{name}/{dimension}"] = limit, dimension
+        self._waited: dict[Limit, tuple[float, Crowd]] = {}  # who waited last for a limit: one call of theirs, and until when that counts
         self._lent: dict[str, int] = dict.fromkeys(quantities, -1)
         self.shares = Shares(who, quantities)
 
@@ -46,12 +49,14 @@ class Lending:
             limit.grant(dimension, self._lent[name], now, amount)
         return bool(spent)
 
-    def look(self, crowds: Mapping[Limit, Crowd], now: float) -> Stakes | None:
-        """See what should be ours, as so many wait: what is less is taken from the gate at once. What is to be told, if anything is."""
+    def look(self, crowds: Mapping[Limit, Crowd], now: float) -> tuple[bool, Stakes | None]:
+        """See what should be ours, as so many wait: what is less is taken from the gate at once.
+
+        Whether anything is more, and what is to be told, if anything is.
+        """
         uses = self._uses(crowds, now)
         self.shares.aim(uses, now)
-        self._lend(now)
-        return self.shares.tell(uses, now)
+        return self._lend(now), self.shares.tell(uses, now)
 
     def leave(self, now: float) -> Stakes:
         """The last that is told: nothing begins any more, and what others had of us is theirs."""
@@ -59,18 +64,25 @@ class Lending:
             limit.lend(-math.inf, now)
         return self.shares.leave(self._uses({}, now), now)
 
-    def _lend(self, now: float) -> None:
+    def _lend(self, now: float) -> bool:
+        has_grown = False
         for name, (limit, dimension) in self._places.items():
             part = self.shares.part(name, now)
             if part != self._lent[name]:
+                has_grown = has_grown or part > self._lent[name]
                 self._lent[name] = part
                 limit.grant(dimension, part, now)
+        return has_grown
 
     def _uses(self, crowds: Mapping[Limit, Crowd], now: float) -> dict[str, Use]:
         """What we could use: what is in use, or was used in this window, and what waits."""
         uses: dict[str, Use] = {}
+        for limit, crowd in crowds.items():
+            self._waited[limit] = now + REMEMBERED_S, Crowd(1, crowd.first_tokens, crowd.first_tokens)
+        self._waited = {limit: waited for limit, waited in self._waited.items() if now < waited[0]}
         for name, (limit, dimension) in self._places.items():
-            crowd, used, total = crowds.get(limit, NOBODY), limit.used(dimension, now), self.shares.quantities[name].total
+            crowd = crowds.get(limit) or self._waited.get(limit, (now, NOBODY))[1]
+            used, total = limit.used(dimension, now), self.shares.quantities[name].total
             if dimension == CONCURRENCY:
                 uses[name] = Use(used + crowd.calls, open=used)
             elif dimension == TOKENS:

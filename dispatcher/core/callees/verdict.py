@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from dispatcher.core.callees.backoff import delay_s
 from dispatcher.core.callees.finding import TOO_MANY_REQUESTS, Finding, Party, find
+from dispatcher.core.callees.line import LIMIT
 from dispatcher.core.callees.provider import error_in
 from dispatcher.core.instant import Instant
-from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.messages.call import WITHHELD, Ambiguous, Answered, CallResult, NotSent
 from dispatcher.core.messages.status import Reason, Status
 
 # A callee that says "come back in 0 s" is not called in a hot loop. Said again and again it doubles, up to the backoff's base.
@@ -58,7 +59,7 @@ class Retry:
     """Try again at `at`, and say meanwhile why the lane waits."""
 
     at: float
-    why: str  # backoff | retry_after | breaker
+    why: str  # backoff | retry_after | breaker | limit
     tries: Tries
     finding: Finding
 
@@ -91,7 +92,8 @@ def judge(
     `chance` is uniform in [0, 1), for the jitter. What a repetition does not heal is final, and given up where our own side refused to send
     it, or the callee's quota is used up. What one may heal is tried again, after what the callee asks for at the least: 429 and 503
     with such a hint spend no attempt, all else spends one. But for a failure that `is_spared`, since it is of an outage that the callee's
-    circuit breaker knows of: that request waits as those do that were not called, bounded by its deadline alone.
+    circuit breaker knows of: that request waits as those do that were not called, bounded by its deadline alone. So does one whose call was
+    withheld, since its limit had become another worker's.
 
     `finding`: of the result, where it is known already.
     """
@@ -105,6 +107,8 @@ def judge(
         if finding.fault is Party.DISPATCHER:
             return Dead(Reason.FORBIDDEN, describe(result), finding)
         return Settled(Status.OK if finding.fault is Party.NOBODY else Status.ERROR, finding)
+    if isinstance(result, NotSent) and result.kind == WITHHELD:
+        return Retry(now.mono, LIMIT, tries, finding)
     if not patience.repeats and not _is_undone(result):
         return _unrepeated(result, finding)
     if finding.told_s is not None and finding.status in UNSPENT:

@@ -87,6 +87,10 @@ class Passage(Generic[_W]):
             since = now if self._limited_since is None else self._limited_since
             self.limited_s = None if taken is None or taken.reservation is None else now - since
 
+    def may_begin(self, now: float) -> bool:
+        """Whether the call that was let through may still be made: what was ours of its limits may be another worker's by now."""
+        return self._pass is None or self._gate.may_begin(self._pass, now)
+
     def begin(self, now: float) -> bool:
         """It is made now; whether that is of any consequence for others who wait."""
         return self._pass is not None and self._gate.begin(self._pass, now)

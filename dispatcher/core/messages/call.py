@@ -9,6 +9,14 @@ HeaderPairs = tuple[tuple[str, str], ...]
 CUT_OFF_KINDS = frozenset({"timeout", "first_byte_timeout", "idle_timeout"})
 
 
+# How a call ends that was about to be sent when what was ours of its limits was not so any more.
+WITHHELD = "withheld"
+
+
+class Withheld(Exception):
+    """Raised where a call is about to be sent: it is not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """What to send. `upstream` and `credential` are aliases: address and secret are added by the HTTP adapter alone."""
@@ -36,7 +44,8 @@ class Answered:
 class NotSent:
     """The callee cannot have seen the request: no connection, no name, no TLS, a refused address."""
 
-    kind: str  # short and bounded, for logs and `error.kind`: connect, connect_timeout, dns, tls, address_refused, invalid_request
+    # Short and bounded, for logs and `error.kind`: connect, connect_timeout, dns, tls, address_refused, invalid_request, withheld.
+    kind: str
     message: str
 
 

@@ -168,7 +168,7 @@ class World:
         if not worker.is_current or worker.is_sending:
             worker.lending.look({worker.limit: crowd} if crowd else {}, now) if worker.is_current else None
             return
-        told = worker.lending.look({worker.limit: crowd} if crowd else {}, now)
+        _, told = worker.lending.look({worker.limit: crowd} if crowd else {}, now)
         if told is not None:
             self._send(worker, told)
         for who in worker.lending.shares.over(now):
