@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.callees import lending
 from dispatcher.core.callees.concurrency import Concurrency
 from dispatcher.core.callees.finding import Finding, Known
-from dispatcher.core.callees.gate import Gate, Pass
+from dispatcher.core.callees.gate import Crowd, Gate, Pass
 from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.meter import Entry, Meter
 from dispatcher.core.callees.reservation import Reservation
+from dispatcher.core.callees.shares import Shares, _Other
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.messages.claim import Claim
 from tests.sim.planted import BY_KEY, Planted
@@ -53,11 +55,50 @@ def _place_kept_by_who_was_cut_off(patch: pytest.MonkeyPatch) -> None:
 
 
 def _refusals_that_leave_nothing(patch: pytest.MonkeyPatch) -> None:
-    def never_again(self: Limit, _: float, now: float) -> None:
-        for dimension, _, _ in self.quantities():
-            self.grant(dimension, 0, now)
+    refused: set[Limit] = set()
+    free_at = Limit.free_at
+
+    def never_again(self: Limit, _: float, __: float) -> None:
+        refused.add(self)
+
+    def unless_refused(self: Limit, tokens: int, now: float) -> float | None:
+        return None if self in refused else free_at(self, tokens, now)
 
     patch.setattr(Limit, "refuse", never_again)
+    patch.setattr(Limit, "free_at", unless_refused)
+
+
+def _each_has_all_of_it(patch: pytest.MonkeyPatch) -> None:
+    def part(self: Shares, name: str, now: float) -> int:
+        return self.quantities[name].total if now < self.lease_until else 0
+
+    patch.setattr(Shares, "part", part)
+
+
+def _claimed_and_used_at_once(patch: pytest.MonkeyPatch) -> None:
+    def part(self: Shares, name: str, now: float) -> int:
+        return self._told[name].claim if name in self._told and now < self.lease_until else 0
+
+    patch.setattr(Shares, "part", part)
+
+
+def _calls_of_the_dead_forgotten(patch: pytest.MonkeyPatch) -> None:
+    def claim(self: _Other, name: str, at: float) -> int:
+        stake = self.stakes.of.get(name)
+        return 0 if stake is None or not self.is_alive(at) else stake.claim
+
+    patch.setattr(_Other, "claim", claim)
+
+
+def _who_is_parked_wants_nothing(patch: pytest.MonkeyPatch) -> None:
+    waiting = Gate.waiting
+
+    def only_here(self: Gate[Lane]) -> dict[Limit, Crowd]:
+        self._stood.clear()
+        return waiting(self)
+
+    patch.setattr(Gate, "waiting", only_here)
+    patch.setattr(lending, "REMEMBERED_S", 0.0)
 
 
 LIMITS = [
@@ -66,4 +107,8 @@ LIMITS = [
     Planted("calls that take no place", _calls_that_take_no_place, "WithinLimits", BY_KEY),
     Planted("place kept by who was cut off", _place_kept_by_who_was_cut_off, "NothingStuck", BY_KEY),
     Planted("refusals that leave nothing", _refusals_that_leave_nothing, "NothingStuck", BY_KEY),
+    Planted("each has all of it", _each_has_all_of_it, "WithinLimits", BY_KEY),
+    Planted("claimed and used at once", _claimed_and_used_at_once, "WithinLimits", BY_KEY),
+    Planted("calls of the dead forgotten", _calls_of_the_dead_forgotten, "WithinLimits", BY_KEY),
+    Planted("who is parked wants nothing", _who_is_parked_wants_nothing, "NothingStuck", BY_KEY),
 ]
