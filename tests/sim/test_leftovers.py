@@ -21,7 +21,7 @@ MIXED = Manners(fails=0.3, slow=0.3, hangs=0.02, latency_s=0.1)
 CONTAINERS = (dict, set, frozenset, list, deque)
 # Parts of others, what was given at the start, and what has at most an entry per partition or per thing that people want.
 BESIDE = {"_decoder", "_destinations", "_engine", "_gaps", "_insistence", "_observer", "_room", "_settings", "_sink", "_source", "_way"}
-BESIDE |= {"desired", "gaps", "_families", "_frontier", "_upstreams", "_ways"}
+BESIDE |= {"desired", "gaps", "_decoders", "_families", "_frontier", "_sources", "_upstreams", "_ways"}
 
 
 def containers(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Sized]]:
