@@ -110,7 +110,10 @@ class UpstreamSettings(Section):
 
 
 class LimitSettings(Section):
-    """How much callees take: of the calls that match all that is named here, no more begin. Nothing is limited unless it is said."""
+    """How much callees take: of the calls that match all that is named here, no more begin. Nothing is limited unless it is said.
+
+    The workers of a group share it, and have the same in their settings.
+    """
 
     # Which calls: those with this credential, to this upstream, of this model as requests name it. One of them at least.
     credential: Alias | None = None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dispatcher.core.callees.finding import Finding, Known, Party
 from dispatcher.core.callees.verdict import HINT_MIN_S, Dead, Patience, Retry, Settled, Tries, Verdict, describe, judge, kind_of
 from dispatcher.core.instant import Instant
-from dispatcher.core.messages.call import Ambiguous, Answered, CallResult, NotSent
+from dispatcher.core.messages.call import WITHHELD, Ambiguous, Answered, CallResult, NotSent
 from dispatcher.core.messages.status import Reason
 
 PATIENCE = Patience(attempts_max=3, backoff_base_s=1, backoff_max_s=30, wait_max_s=600)
@@ -133,6 +133,14 @@ def test_attempts_run_out(result: CallResult) -> None:
     assert ("attempts_exhausted", None) == short(dead)
     assert describe(result) in dead.message
     assert "3 attempts" in dead.message
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_call_that_was_withheld_has_cost_nothing(*, repeats: bool) -> None:
+    """Its limit was another worker's by the time that it should have gone out: it stands in line anew, however often that is so."""
+    tries = Tries(9, PATIENCE.attempts_max - 1)
+    verdict = judged(NotSent(WITHHELD, "no"), tries, patience=replace(PATIENCE, repeats=repeats))
+    assert verdict == Retry(NOW, "limit", tries, Finding(Known.NOT_SENT, Party.CALLER, again=True))
 
 
 def test_a_hint_may_follow_the_last_failure_but_one() -> None:
