@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.progress.strand import strand_of
 from tests.sim import worker
 from tests.sim.callee import Manners
 from tests.sim.plan import Fault, Write, staged
@@ -63,6 +64,25 @@ def test_a_worker_that_has_ended_in_order_holds_nothing(protocol: str, ordering:
         assert [] == World(replace(plan, broker=replace(plan.broker, partitions=PARTITIONS))).run().findings
     assert left.pop("ended") > 10
     assert not left
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+def test_nor_does_it_hold_turns_of_classes(ordering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call that took a turn has given it back, whichever way it ended; no lane is remembered, and nobody waits to be called."""
+    ended: list[tuple[list[Any], int, int, list[Any]]] = []
+    gone = worker.Worker._gone
+
+    def judged(self: worker.Worker, error: BaseException | None, *, orderly: bool = False) -> None:
+        if orderly and (floors := self.engine._classes._floors) is not None:
+            ended.append((floors.names(), sum(floors._calls), sum(map(len, floors._short)), floors.called()))
+        gone(self, error, orderly=orderly)
+
+    monkeypatch.setattr(worker.Worker, "_gone", judged)
+    writes = tuple(Write(0.1 * n, strand_of(n % 3, n % PARTITIONS), "request") for n in range(150))
+    plan = staged(0, writes, STORM, workers=3, manners=MIXED, classes=("a", "b", "c"), ordering=ordering, drain_s=1.0)
+    assert [] == World(replace(plan, broker=replace(plan.broker, partitions=PARTITIONS))).run().findings
+    assert len(ended) > 5
+    assert {((), 0, 0, ())} == {(tuple(names), calls, short, tuple(called)) for names, calls, short, called in ended}
 
 
 @pytest.mark.parametrize(
