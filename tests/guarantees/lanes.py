@@ -362,7 +362,8 @@ class HeldStartsNothing:
         """Say what started although it was held."""
         return self._found + [
             f"offset {offset} of partition {halt.partition} was called although offset {halt.offset} had halted key {key}"
-            for key, happened in sorted(self._keys.items())
+            for key, all_of_it in sorted(self._keys.items())
+            for happened in _by_partition(all_of_it)
             for at, halt in enumerate(happened)
             if isinstance(halt, Halted) and not (self._repeats_allowed and self._is_doubtful(happened, halt))
             for offset in _behind(happened, at, halt.offset, self._ended_in[halt.partition, halt.offset])
@@ -432,6 +433,12 @@ def _short(target: str) -> str:
     if not target.startswith("request:"):
         return target
     return "request:" + "/".join(target.partition("@")[0].rsplit("/", 2)[1:])
+
+
+def _by_partition(happened: list[CallStarted | Released | Halted]) -> Iterator[list[CallStarted | Released | Halted]]:
+    """What happened to a key in each partition that holds it: of several topics of requests each has one, with offsets of its own."""
+    for partition in sorted({one.partition for one in happened if isinstance(one, Halted)}):
+        yield [one for one in happened if isinstance(one, Released) or one.partition == partition]
 
 
 def _behind(happened: list[CallStarted | Released | Halted], at: int, halting: int, ended_in: int) -> Iterator[int]:
