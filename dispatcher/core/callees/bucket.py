@@ -17,27 +17,44 @@ _TINY = 1e-7
 class Bucket:
     """Owned by one meter. Kept as what is used of it, so that the capacity may change. Times are monotonic seconds."""
 
-    __slots__ = ("_at", "_gone", "_gone_at", "_used", "_window_s")
+    __slots__ = ("_at", "_gone", "_gone_at", "_gone_theirs", "_theirs", "_used", "_window_s")
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
         self._used = 0.0
         self._at: float | None = None
-        self._gone, self._gone_at = 0.0, 0.0  # what was used of a part that is not ours any more, and when it went
+        self._theirs = 0.0  # what others had used of it
+        self._gone, self._gone_theirs = 0.0, 0.0  # what was used of a part that is not ours any more, and when that was
+        self._gone_at = 0.0
 
-    def used(self, capacity: int, now: float) -> int:
-        """How much is used of it now, in whole numbers; of what went, what has not been refilled since."""
+    def own(self, capacity: int, now: float) -> int:
+        """How much is used of it by us, in whole numbers; of what went, what is not refilled yet. What is theirs is refilled first."""
         self._refill(capacity, now)
-        return math.ceil(self._used + self._left(now) - _TINY)
+        return math.ceil(self._used - self._theirs + self._gone * self._left(now) - _TINY)
+
+    def gain(self, spent: int, capacity: int, now: float) -> None:
+        """Others have used so much of what we gained."""
+        self._refill(capacity, now)
+        self._used += spent
+        self._theirs += spent
 
     def resize(self, before: int, capacity: int, now: float) -> None:
         """There is so much from now on. What is used beyond that goes with the part that it is of, which others refill in a window."""
         self._refill(before, now)
-        goes = max(0.0, self._used - capacity) if capacity < before else -min(self._left(now), capacity - before)
-        self._used, self._gone, self._gone_at = self._used - goes, self._left(now) + goes, now
+        gone, theirs = self._gone * self._left(now), self._gone_theirs * self._left(now)
+        if capacity < before:
+            over = max(0.0, self._used - capacity)
+            foreign = min(over, self._theirs)
+            self._gone, self._gone_theirs = gone + over - foreign, theirs + foreign
+            self._used, self._theirs = self._used - over, self._theirs - foreign
+        else:
+            back, foreign = min(gone, capacity - before), min(theirs, capacity - before)
+            self._gone, self._gone_theirs = gone - back, theirs - foreign
+            self._used, self._theirs = self._used + back + foreign, self._theirs + foreign
+        self._gone_at = now
 
     def _left(self, now: float) -> float:
-        return self._gone * max(0.0, 1 - (now - self._gone_at) / self._window_s)
+        return max(0.0, 1 - (now - self._gone_at) / self._window_s)
 
     def free_at(self, needed: int, capacity: int, now: float) -> float | None:
         """When there is room for so much beside what is used: `now` where there is; None where it is more than there ever is."""
@@ -58,11 +75,13 @@ class Bucket:
         self._refill(capacity, now)
         refilled = (now - slot.at) * capacity / self._window_s if by < 0 else 0.0
         self._used = max(0.0, self._used + by + min(refilled, -by if by < 0 else 0.0))
+        self._theirs = min(self._theirs, self._used)
 
     def late(self, slot: Slot, at: float) -> None:
         """Without effect: what comes later to a bucket finds it the fuller."""
 
     def _refill(self, capacity: int, now: float) -> None:
         if self._at is not None:
-            self._used = max(0.0, self._used - (now - self._at) * capacity / self._window_s)
+            refilled = (now - self._at) * capacity / self._window_s
+            self._used, self._theirs = max(0.0, self._used - refilled), max(0.0, self._theirs - refilled)
         self._at = now

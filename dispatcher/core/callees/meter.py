@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dispatcher.core.callees.bucket import Bucket
@@ -23,7 +20,7 @@ class Meter:
     is `held` is for calls that are about to begin.
     """
 
-    __slots__ = ("_ceiling", "_counter", "_fades", "_gained", "dimension", "held", "most", "ours", "span_s", "window_s")
+    __slots__ = ("_ceiling", "_counter", "dimension", "held", "most", "ours", "span_s", "window_s")
 
     def __init__(self, dimension: str, most: int, window_s: float, span_s: float, counter: Window | Bucket) -> None:
         self.dimension = dimension
@@ -33,8 +30,6 @@ class Meter:
         self._counter = counter
         self._ceiling = Ceiling()
         self.held = 0
-        self._fades = isinstance(counter, Bucket)
-        self._gained: deque[tuple[float, int]] = deque()  # when, and how much of it others had spent
 
     def capacity(self, factor: float) -> int:
         """How much may be used in a window. Complaints leave one at least, where there is one."""
@@ -42,13 +37,7 @@ class Meter:
 
     def used(self, now: float) -> int:
         """How much we have used in this window, or hold; what others had spent of what we gained is theirs to tell."""
-        theirs = sum(amount * max(0.0, 1 - (now - at) / self.window_s) if self._fades else amount for at, amount in self._theirs(now))
-        return self.held + max(0, math.ceil(self._counter.used(self.ours, now) - theirs))
-
-    def _theirs(self, now: float) -> Iterable[tuple[float, int]]:
-        while self._gained and now >= self._gained[0][0] + self.span_s:
-            self._gained.popleft()
-        return self._gained
+        return self.held + self._counter.own(self.ours, now)
 
     def grant(self, amount: int, spent: int, now: float) -> bool:
         """So much is ours from now on, of which others have `spent` so much in this window; whether it is less than before."""
@@ -57,8 +46,7 @@ class Meter:
         self._counter.resize(self.ours, amount, now)
         self.ours = amount
         if spent > 0:
-            self._counter.count(spent, amount, now)
-            self._gained.append((now, spent))
+            self._counter.gain(spent, amount, now)
         return is_less
 
     def lacks(self, amount: int) -> bool:

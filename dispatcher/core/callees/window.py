@@ -25,18 +25,26 @@ class Slot:
 class Window:
     """Owned by one meter. `span_s`: how long what is used counts. Times are monotonic seconds, amounts whole numbers."""
 
-    __slots__ = ("_log", "_slice_s", "_span_s", "_used")
+    __slots__ = ("_log", "_slice_s", "_span_s", "_theirs", "_used")
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
         self._slice_s = span_s / SLICES
         self._log: deque[Slot] = deque()
+        self._theirs: deque[tuple[float, int]] = deque()  # when, and how much of it others had used
         self._used = 0
 
-    def used(self, _: int, now: float) -> int:
-        """How much was used in this window."""
+    def own(self, _: int, now: float) -> int:
+        """How much we have used in this window."""
         self._forget(now)
-        return self._used
+        while self._theirs and self._theirs[0][0] + self._span_s <= now:
+            self._theirs.popleft()
+        return max(0, self._used - sum(amount for _, amount in self._theirs))
+
+    def gain(self, spent: int, capacity: int, now: float) -> None:
+        """Others have used so much of what we gained: it leaves as if it had been used now."""
+        self.count(spent, capacity, now)
+        self._theirs.append((now, spent))
 
     def resize(self, before: int, capacity: int, now: float) -> None:
         """Without effect: what is used beyond that leaves with its window."""

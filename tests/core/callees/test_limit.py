@@ -306,6 +306,21 @@ def test_what_a_bucket_had_used_of_what_went_is_told_until_it_is_refilled() -> N
     assert NOW + 2.5 == of.free_at(0, NOW)
 
 
+@pytest.mark.parametrize("counting", ["window", "bucket"])
+def test_what_is_told_as_spent_is_what_we_have_used_ourselves(counting: str) -> None:
+    """What others had spent of a gained part is theirs to tell; it takes nothing from what we have used since, however it was refilled."""
+    of = limit(counting=counting, requests=100, window_s=10)
+    of.grant(REQUESTS, 90, NOW)
+    of.grant(REQUESTS, 100, NOW, 10)
+    assert 0 == of.used(REQUESTS, NOW)
+    for _ in range(60):
+        made(of, NOW + 5)
+    assert 60 == of.used(REQUESTS, NOW + 5)
+    of.grant(REQUESTS, 50, NOW + 5)
+    of.grant(REQUESTS, 100, NOW + 5)
+    assert 60 == of.used(REQUESTS, NOW + 5)
+
+
 def test_what_is_said_of_limits_is_read_from_what_comes() -> None:
     """Tokens as they are billed, what is left of the head; nothing where no answer came."""
     head = (("x-ratelimit-remaining-requests", "7"), ("x-ratelimit-reset-requests", "1s"))
