@@ -257,14 +257,18 @@ def test_other_settings_than_the_plan_s_are_refused(made: Settings, settings: Se
     assert [] == replays(made)
     monkeypatch.setattr(client_replay, "GROUP_MAX_RECORDS", 5)
 
+    before = 0
+
     def stop(done: int) -> None:
+        nonlocal before
+        before = done
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         Replayer(loose).execute(plan, told=stop)
-    # Kafka says that it is committed before every reader may see it.
-    before = len(eventually(lambda: replays(made), what="what was written is visible"))
+    # Kafka says that it is committed before every reader may see all of it.
+    eventually(lambda: len(replays(made)) == before, what="what was written is visible")
     with pytest.raises(RefusedError, match="1 fewer requests"):
         Replayer(made).execute(plan)
     assert 0 < before == len(replays(made))

@@ -42,14 +42,19 @@ def ends(made: Settings) -> int:
 def execute_some(made: Settings, plan: Plan) -> int:
     """Do one group of a plan, and be interrupted; gives how many are there."""
 
-    def stop(done: int) -> None:
+    done = 0
+
+    def stop(told: int) -> None:
+        nonlocal done
+        done = told
         if done:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         Replayer(made).execute(plan, told=stop)
-    # Kafka says that it is committed before every reader may see it.
-    return len(eventually(lambda: replays(made), what="what was written is visible"))
+    # Kafka says that it is committed before every reader may see all of it.
+    eventually(lambda: len(replays(made)) == done, what="what was written is visible")
+    return done
 
 
 @pytest.mark.soak
