@@ -41,7 +41,6 @@ def ends(made: Settings) -> int:
 
 def execute_some(made: Settings, plan: Plan) -> int:
     """Do one group of a plan, and be interrupted; gives how many are there."""
-
     done = 0
 
     def stop(told: int) -> None:
