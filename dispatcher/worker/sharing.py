@@ -16,6 +16,9 @@ from dispatcher.worker.clock import Clock
 
 # How often it is looked at what is wanted: somebody who waits for a share waits for as long, on the average half of it.
 LOOK_S = 0.1
+# Of so few others each record is heeded at once; of more (a hundred tell as often in a second, and a plan of theirs takes a millisecond)
+# with the next look.
+SMALL = 16
 
 
 class Sharing:
@@ -43,7 +46,7 @@ class Sharing:
         if not self._is_current:
             self._is_current = True
             self._look_again()
-        else:
+        elif is_ours or self._lending.shares.others <= SMALL:
             self._look()
         if is_ours:
             self._admission.look_at_all()

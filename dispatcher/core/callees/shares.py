@@ -131,6 +131,11 @@ class Shares:
         self._has, self._since = True, -math.inf  # whether we have what is of use of all that we want, and since when
         self._lacks_since: float | None = None  # since when not, before that counts
 
+    @property
+    def others(self) -> int:
+        """How many are known, dead ones that still count among them."""
+        return len(self._others)
+
     def part(self, name: str, now: float) -> int:
         """What we may use now."""
         if now >= self.lease_until:
