@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -12,9 +13,13 @@ from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.steps import Start
-from dispatcher.core.messages.call import WITHHELD, Ambiguous, CallResult, NotSent, Withheld
+from dispatcher.core.messages.call import WITHHELD, Ambiguous, Call, CallResult, NotSent, Withheld
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.protocols import HttpEngine, Observer
+
+# From the decision that a call begins to its first step, where nothing holds this process up: one turn of a busy loop.
+LATE_S = 0.05
+LEAST_S = 0.001  # no timeout at all is what 0 means to HTTP clients
 
 
 class Caller(Protocol):
@@ -54,7 +59,7 @@ class Calls:
 
     def start(self, partition: Partition, lane: Lane, start: Start) -> None:
         """Make this call; `Caller.answered` comes with its end."""
-        task = self._loop.create_task(self._call(partition, lane, start))
+        task = self._loop.create_task(self._call(partition, lane, start, self._clock.now().mono))
         task.add_done_callback(_raise)
         self._tasks[lane] = task
 
@@ -74,11 +79,11 @@ class Calls:
                 call.cancel()
             call.add_done_callback(partial(self._ended, partition, lane))  # as above
 
-    async def _call(self, partition: Partition, lane: Lane, start: Start) -> None:
+    async def _call(self, partition: Partition, lane: Lane, start: Start, decided: float) -> None:
         began = self._clock.now().mono
         result: CallResult
         try:
-            result = await self._http.call(start.call, partial(self._caller.sent, lane, start))
+            result = await self._http.call(_in_time(start.call, began - decided), partial(self._caller.sent, lane, start))
         except Withheld:
             result = NotSent(WITHHELD, "a limit of its call is another worker's by now")
         except asyncio.CancelledError:
@@ -104,6 +109,11 @@ class Calls:
         if not self._cutting[owner]:
             del self._cutting[owner]
         self._caller.cut_off(partition, lane)
+
+
+def _in_time(call: Call, late_s: float) -> Call:
+    """The call with what is left of its time: a process that froze before it began must not run past the request's deadline."""
+    return call if late_s < LATE_S else replace(call, timeout_s=max(call.timeout_s - late_s, LEAST_S))
 
 
 def _raise(task: asyncio.Task[None]) -> None:

@@ -104,3 +104,8 @@ def test_lanes_that_wait_for_a_slot_and_for_a_callee_do_not_take_turns_for_ever(
     The worlds as they were drawn: the moment needs a full map, a breaker that has just closed, and few slots at once.
     """
     assert () == tuple(run(draw(seed)).findings)
+
+
+def test_a_process_that_froze_before_its_call_began_keeps_the_deadline() -> None:
+    """The call had the time that was left when it was decided on, and ran past its request's deadline by as long as the freeze was."""
+    assert () == tuple(run(draw(4100001781)).findings)
