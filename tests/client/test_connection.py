@@ -77,4 +77,5 @@ async def test_that_kafka_is_away_is_told_once_and_waited_out(caplog: pytest.Log
         return answer
 
     assert await connection.patiently(ask) == "here"
-    assert ["cannot reach Kafka; trying on until the time is over"] == caplog.messages
+    # Clients of earlier tests may still say something of their own.
+    assert ["cannot reach Kafka; trying on until the time is over"] == [said for said in caplog.messages if "trying on" in said]

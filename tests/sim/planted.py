@@ -177,7 +177,7 @@ def _result_of_a_dead_assignment(patch: pytest.MonkeyPatch) -> None:
                 self._close(partition)
             self._poller.put(Cut(owner))
 
-    async def call(self: Calls, partition: Partition, lane: Lane, start: Start) -> None:
+    async def call(self: Calls, partition: Partition, lane: Lane, start: Start, _decided: float) -> None:
         result: CallResult
         try:
             result = await self._http.call(start.call, lambda: None)
