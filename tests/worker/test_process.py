@@ -179,6 +179,8 @@ def test_a_worker_that_cannot_publish_is_not_ready(monkeypatch: pytest.MonkeyPat
         finally:
             stuck.set()
             through.set()
+            worker.signalled()  # else its threads would outlive the test, and speak into others
+            await asyncio.wait_for(worker.ended(), WITHIN_S)
             worker.close()
             await http.close()
 
