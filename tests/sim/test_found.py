@@ -109,3 +109,9 @@ def test_lanes_that_wait_for_a_slot_and_for_a_callee_do_not_take_turns_for_ever(
 def test_a_process_that_froze_before_its_call_began_keeps_the_deadline() -> None:
     """The call had the time that was left when it was decided on, and ran past its request's deadline by as long as the freeze was."""
     assert () == tuple(run(draw(4100001781)).findings)
+
+
+@pytest.mark.parametrize("seed", [1858406917, 1858407086])
+def test_turns_of_a_scarce_limit_last_until_who_was_parked_is_back(seed: int) -> None:
+    """One call at once for two workers: each had its turn while its lanes were parked, and nobody called until a session ran out."""
+    assert () == tuple(run(draw(seed)).findings)
