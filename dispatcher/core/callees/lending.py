@@ -12,8 +12,8 @@ from dispatcher.core.callees.shares import Quantity, Shares, Use
 from dispatcher.core.callees.stakes import Stakes
 from dispatcher.settings import LimitSettings, UpstreamSettings
 
-# Where there is not enough for all that want some: each has his for two windows, of which the first may be empty, and some seconds: longer than
-# who was parked before a limit is away (`passage.GATED_PARKED_S`), or turns come and go while nobody is there to use them.
+# Where there is not enough for all that want some: each has his for two windows, of which the first may be empty, and some seconds:
+# longer than who was parked before a limit is away (`passage.GATED_PARKED_S`), or turns come and go while nobody is there to use them.
 TURN_WINDOWS, TURN_S = 2, 8.0
 NOBODY = Crowd()
 # Who waits for a share may be parked, and is back in a while (`passage.GATED_PARKED_S`): then it is to be there, and so long nobody else's.
