@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from typing import Protocol
 
 from dispatcher.core.lanes.floor import Floors, Share
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
-
-
-class Driver(Protocol):
-    """Who moves lanes: the engine."""
-
-    def advance(self, partition: Partition, lane: Lane) -> None: ...
+from dispatcher.worker.admission import Driver
 
 
 class ClassTurns:

@@ -19,6 +19,7 @@ from dispatcher.settings import WorkerSettings
 from dispatcher.worker.brakes import Brakes
 from dispatcher.worker.clock import Clock
 from dispatcher.worker.gaps import Gaps
+from dispatcher.worker.whole import Log
 
 # A rebalance callback may ask for committed positions this long; what is not stable by then is resolved in later polls.
 COMMITTED_S = 1.0
@@ -35,13 +36,6 @@ class Source(Protocol):
     def restart(self, partition: int, position: int) -> None: ...
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]: ...
     def commit(self, positions: dict[int, tuple[int, str]]) -> dict[int, str | None]: ...
-
-
-class Log(Protocol):
-    """A structured logger."""
-
-    def info(self, event: str, **fields: object) -> None: ...
-    def warning(self, event: str, **fields: object) -> None: ...
 
 
 @dataclass(slots=True)

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.partition import Partition
+from dispatcher.worker.admission import Driver
 from dispatcher.worker.clock import Clock
-
-
-class Driver(Protocol):
-    """Who moves lanes: the engine."""
-
-    def advance(self, partition: Partition, lane: Lane) -> None: ...
 
 
 class LaneTimers:

@@ -14,7 +14,7 @@ from confluent_kafka.admin._group import MemberAssignment, MemberDescription  # 
 
 from dispatcher.adapters.kafka import clients
 from dispatcher.adapters.kafka.coordinator import describe_group
-from dispatcher.core.progress.strand import strand_of
+from dispatcher.adapters.kafka.places import Places
 from dispatcher.settings import Settings
 
 # Somebody waits for the answer with a time-out of a few seconds, and asks again.
@@ -54,7 +54,8 @@ class Membership:
         """What the group says of this member, by strand; None where it is unknown, it is no KIP-848 group, or Kafka does not answer."""
         for member in self._members() or ():
             if member.member_id == member_id and member.target_assignment is not None:
-                return Given(_strands(member.assignment, topics), _strands(member.target_assignment, topics))
+                places = Places(topics)
+                return Given(_strands(member.assignment, places), _strands(member.target_assignment, places))
         return None
 
     def of(self, client_id: str) -> set[str] | None:
@@ -76,5 +77,6 @@ class Membership:
         return members
 
 
-def _strands(assignment: MemberAssignment, topics: Sequence[str]) -> frozenset[int]:
-    return frozenset(strand_of(topics.index(part.topic), part.partition) for part in assignment.topic_partitions if part.topic in topics)
+def _strands(assignment: MemberAssignment, places: Places) -> frozenset[int]:
+    parts = (part for part in assignment.topic_partitions if part.topic in places.topics)
+    return frozenset(places.strand(part.topic, part.partition) for part in parts)

@@ -14,16 +14,16 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Literal
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import Message as ClientMessage
 
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import Cluster
 from dispatcher.adapters.kafka.faults import FENCED, is_fatal
+from dispatcher.adapters.kafka.places import Places
 from dispatcher.adapters.kafka.producer import RAISED
-from dispatcher.adapters.kafka.source import Committed
+from dispatcher.adapters.kafka.source import Committed, committed_in
 from dispatcher.core.messages.record import Message
-from dispatcher.core.progress.strand import number_of, source_of, strand_of
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 
@@ -121,6 +121,7 @@ class Sink:
         self, settings: Settings, transactional_id: str | None, limits: Mapping[str, int], *, logger: logging.Logger = clients.LOG
     ) -> None:
         self._settings = settings
+        self._request_places = Places(settings.request_topics)
         self._logger = logger
         self._id = transactional_id
         self._limits = dict(limits)
@@ -169,8 +170,7 @@ class Sink:
 
     def send_offsets(self, positions: Mapping[int, tuple[int, str]], group: object) -> None:
         """Put positions and metadata per strand into the transaction, as the member that `group` names."""
-        topics = self._settings.request_topics
-        offsets = [TopicPartition(topics[source_of(n)], number_of(n), position, metadata=text) for n, (position, text) in positions.items()]
+        offsets = [self._request_places.committing(n, position, text) for n, (position, text) in positions.items()]
         self._step(partial(self._leashed, partial(self._open.send_offsets_to_transaction, offsets, group, STEP_S)))
 
     def commit(self) -> None:
@@ -239,8 +239,7 @@ class Sink:
             self._outsider = clients.consumer(
                 self._settings, group=self._settings.worker.group, protocol="cooperative", logger=self._logger
             )
-        topics = self._settings.request_topics
-        asked = [TopicPartition(topics[source_of(n)], number_of(n)) for n in partitions]
+        asked = [self._request_places.part(n) for n in partitions]
         try:
             parts = self._outsider.committed(asked, timeout=STEP_S)
         except KafkaException as failure:
@@ -248,12 +247,7 @@ class Sink:
         for part in parts:
             if part.error is not None:
                 raise Failed(part.error)
-        return {
-            strand_of(topics.index(part.topic), part.partition): Committed(
-                None if part.offset == OFFSET_INVALID else part.offset, part.metadata
-            )
-            for part in parts
-        }
+        return committed_in(self._request_places, parts)
 
     def serve(self) -> None:
         """Take in what the clients have to say beside answers, while nothing is published: log lines, errors.

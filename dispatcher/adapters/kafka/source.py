@@ -17,10 +17,10 @@ from dispatcher.adapters.kafka.clients import LOG
 from dispatcher.adapters.kafka.faults import is_fatal
 from dispatcher.adapters.kafka.membership import Held
 from dispatcher.adapters.kafka.offsets import watermarks
+from dispatcher.adapters.kafka.places import Places
 from dispatcher.adapters.kafka.records import record_of
 from dispatcher.adapters.kafka.seat import AGAIN_S, Seat
 from dispatcher.core.messages.record import Record
-from dispatcher.core.progress.strand import number_of, source_of, strand_of
 from dispatcher.errors import BrokerError
 from dispatcher.settings import MIB
 
@@ -91,8 +91,7 @@ class Source:
 
     def __init__(self, consumer: Consumer, *topics: str, incremental: bool, seat: Seat | None = None) -> None:
         self._consumer = consumer
-        self._topics = topics
-        self._sources = {topic: n for n, topic in enumerate(topics)}
+        self._places = Places(topics)
         self._incremental = incremental
         self._seat = seat
         self._sits_again_at: float | None = None  # monotonic seconds; where the seat was not free
@@ -117,7 +116,7 @@ class Source:
         self._join()
 
     def _join(self) -> None:
-        self._consumer.subscribe(list(self._topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
+        self._consumer.subscribe(list(self._places.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost)
         self._told()
 
     def rejoin(self, changes: int) -> None:
@@ -227,7 +226,7 @@ class Source:
         """Take the partitions, each from its position; one whose position is not known yet is paused until `seek` and `resume`."""
         self._starts.update(positions)
         self._next.update({n: position or 0 for n, position in positions.items()})
-        parts = [self._part(n, position or 0) for n, position in positions.items()]
+        parts = [self._places.part(n, position or 0) for n, position in positions.items()]
         if self._incremental:
             self._consumer.incremental_assign(parts)
         else:
@@ -238,7 +237,7 @@ class Source:
 
     def unassign(self, partitions: Iterable[int]) -> None:
         """Give the partitions back; the group hears of it when the callback returns."""
-        parts = {n: self._part(n) for n in partitions}
+        parts = {n: self._places.part(n) for n in partitions}
         for n, part in parts.items():
             self._starts.pop(n, None)
             self._next.pop(n, None)
@@ -254,7 +253,7 @@ class Source:
     def pause(self, partition: int) -> None:
         """Fetch no more of it. Throws away what is fetched ahead, and the answer to a fetch that is under way: it is all fetched again."""
         self._paused.add(partition)
-        self._consumer.pause([self._part(partition)])
+        self._consumer.pause([self._places.part(partition)])
 
     def resume(self, partition: int) -> None:
         """Fetch again, from the first record that was not returned.
@@ -264,7 +263,7 @@ class Source:
         """
         is_idle = self._starts.keys() <= self._paused
         self._paused.discard(partition)
-        self._consumer.resume([self._part(partition)])
+        self._consumer.resume([self._places.part(partition)])
         if is_idle and partition in self._next and partition not in self._unsought:
             self.seek(partition, self._next[partition])
 
@@ -272,7 +271,7 @@ class Source:
         """Read on from `position`. Where the client is not ready for it, that is done before the next poll returns anything of it."""
         self._next[partition] = position
         try:
-            self._consumer.seek(self._part(partition, position))
+            self._consumer.seek(self._places.part(partition, position))
         except KafkaException as failure:
             # A fetcher that is just starting or stopping refuses (_STATE, _PREV_IN_PROGRESS).
             LOG.debug("seek: %s", failure.args[0].str())
@@ -285,38 +284,38 @@ class Source:
         """
         self._unsought.pop(partition, None)
         self._starts[partition] = self._next[partition] = position
-        part = self._part(partition, position)
+        part = self._places.part(partition, position)
         if self._incremental:
             self._consumer.incremental_unassign([part])
             self._consumer.incremental_assign([part])
         else:
-            others = [self._part(n, self._next[n]) for n in self._starts if n != partition]
+            others = [self._places.part(n, self._next[n]) for n in self._starts if n != partition]
             self._consumer.assign([part, *others])
 
     def committed(self, partitions: Iterable[int], timeout_s: float) -> dict[int, Committed]:
         """Stable committed positions: no transaction that could still move them is open. Raises Unsettled until that is so."""
         try:
-            found = self._consumer.committed([self._part(n) for n in partitions], timeout=timeout_s)
+            found = self._consumer.committed([self._places.part(n) for n in partitions], timeout=timeout_s)
         except KafkaException as failure:
             raise Unsettled(failure.args[0].str()) from None
         if any(part.error for part in found):
             raise Unsettled(next(part.error.str() for part in found if part.error))
-        return {self._strand_of(part): Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for part in found}
+        return committed_in(self._places, found)
 
     def commit(self, positions: Mapping[int, tuple[int, str]]) -> dict[int, str | None]:
         """Commit position and metadata per partition; returns per partition None or the error's name. Waits for the answer."""
-        offsets = [TopicPartition(*self._place(n), position, metadata=text) for n, (position, text) in positions.items()]
+        offsets = [self._places.committing(n, position, text) for n, (position, text) in positions.items()]
         try:
             done = self._consumer.commit(offsets=offsets, asynchronous=False)
         except KafkaException as failure:
             return dict.fromkeys(positions, failure.args[0].name())
-        return {self._strand_of(part): None if part.error is None else part.error.name() for part in done or []}
+        return {self._places.strand(part.topic, part.partition): None if part.error is None else part.error.name() for part in done or []}
 
     def log_ends(self, partitions: Iterable[int]) -> dict[int, int]:
         """Where the log of each partition ends, as the last fetch saw it; no request is made."""
         ends: dict[int, int] = {}
         for n in partitions:
-            _, high = self._consumer.get_watermark_offsets(self._part(n), cached=True)
+            _, high = self._consumer.get_watermark_offsets(self._places.part(n), cached=True)
             if high >= 0:
                 ends[n] = high
         return ends
@@ -324,7 +323,7 @@ class Source:
     def edges(self, partition: int, timeout_s: float) -> tuple[int, int]:
         """Ask where the log of a partition begins and ends. Raises Unsettled where its leader does not say in time."""
         try:
-            return watermarks(self._consumer, self._place(partition), timeout_s)
+            return watermarks(self._consumer, self._places.place(partition), timeout_s)
         except KafkaException as failure:
             raise Unsettled(failure.args[0].str()) from None
 
@@ -355,25 +354,18 @@ class Source:
             self._seat.vacate(self._consumer)
         self._consumer.close()
 
-    def _place(self, strand: int) -> tuple[str, int]:
-        return self._topics[source_of(strand)], number_of(strand)
-
-    def _part(self, strand: int, offset: int = OFFSET_INVALID) -> TopicPartition:
-        return TopicPartition(*self._place(strand), offset)
-
-    def _strand_of(self, part: TopicPartition) -> int:
-        return part.partition if len(self._topics) == 1 else strand_of(self._sources[part.topic], part.partition)
-
     def _strand(self, message: Message) -> int | None:
         partition = message.partition()
-        if partition is None or len(self._topics) == 1:
+        if partition is None or len(self._places.topics) == 1:
             return partition
-        return strand_of(self._sources.get(message.topic() or "", 0), partition)
+        topic = message.topic()
+        # A client's own failure names none.
+        return self._places.strand(topic, partition) if topic in self._places.topics else partition
 
     def _assigned(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
         self.held = None
-        strands = [self._strand_of(part) for part in parts]
+        strands = [self._places.strand(part.topic, part.partition) for part in parts]
         self._touched.update(strands)
         self._duties.on_assigned(strands)
         if self._seat is not None:
@@ -383,7 +375,7 @@ class Source:
     def _revoked(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
         self.held = None
-        strands = [self._strand_of(part) for part in parts]
+        strands = [self._places.strand(part.topic, part.partition) for part in parts]
         self._touched.update(strands)
         self._duties.on_revoked(strands)
         self._told()
@@ -391,10 +383,16 @@ class Source:
     def _lost(self, _: Consumer, parts: list[TopicPartition]) -> None:
         assert self._duties is not None
         self.held = None
-        strands = [self._strand_of(part) for part in parts]
+        strands = [self._places.strand(part.topic, part.partition) for part in parts]
         self._touched.update(strands)
         self._duties.on_lost(strands)
         self._told()
+
+
+def committed_in(places: Places, parts: Iterable[TopicPartition]) -> dict[int, Committed]:
+    """What a coordinator has answered, by strand."""
+    found = {places.strand(part.topic, part.partition): part for part in parts}
+    return {n: Committed(None if part.offset == OFFSET_INVALID else part.offset, part.metadata) for n, part in found.items()}
 
 
 def _read(message: Message) -> _Taken:

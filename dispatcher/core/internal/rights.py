@@ -63,7 +63,7 @@ class Rights:
             "since": self.since,
             "answers": {str(n): number for n, number in self.answers.items()},
         }
-        key = f"rights:{topic_id_text}/{self.partition}/{self.name}".encode()
+        key = _key(topic_id_text, self.partition, self.name)
         return Message(topic, 0, key, orjson.dumps(facts), (("content-type", b"application/json"),))
 
 
@@ -75,7 +75,7 @@ def share(usd: Decimal, partition: int, partitions: int) -> Decimal:
 
 def closed(topic: str, topic_id_text: str, partition: int, name: str) -> Message:
     """The tombstone of rights whose period is over."""
-    return Message(topic, 0, f"rights:{topic_id_text}/{partition}/{name}".encode(), None, ())
+    return Message(topic, 0, _key(topic_id_text, partition, name), None, ())
 
 
 def read_rights(record: Record, topic_id_text: str) -> Rights | None:
@@ -193,6 +193,10 @@ def turn(of: Rights) -> tuple[float, int]:
     """In which order those who want are given to: it is the same for everybody."""
     assert of.since is not None
     return of.since, of.partition
+
+
+def _key(topic_id_text: str, partition: int, name: str) -> bytes:
+    return f"rights:{topic_id_text}/{partition}/{name}".encode()
 
 
 def _amounts(given: Mapping[str, str]) -> _Amounts | None:

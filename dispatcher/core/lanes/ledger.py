@@ -16,7 +16,7 @@ from decimal import Decimal
 from dispatcher.core.internal import rights as shared
 from dispatcher.core.internal.account import AGENT, CREDENTIAL, KEY, Account, Scope, account_name, closed
 from dispatcher.core.internal.budget import DAY_S, Budget, Budgets
-from dispatcher.core.internal.rights import Board
+from dispatcher.core.internal.rights import NOTHING, Board
 from dispatcher.core.lanes.pool import Answer, Pool
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Request
@@ -28,7 +28,6 @@ BUDGET = "budget"
 SWEEP_S = 3600
 # Accounts of a former period that one record takes along into their end: they are few for each call, and all go within some of them.
 CLOSED_MAX = 20
-_NOTHING = Decimal(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ class Ledger:
     def restore(self, accounts: Iterable[Account], wall: float) -> None:
         """What former owners have noted. What was set aside for a call of theirs is spent: nobody knows what it has cost."""
         for account in accounts:
-            self._accounts[account.name] = replace(account, settled=account.spent, reserved=_NOTHING)
+            self._accounts[account.name] = replace(account, settled=account.spent, reserved=NOTHING)
         self._sweep(wall)
 
     def is_for(self, request: Request) -> bool:
@@ -168,7 +167,7 @@ class Ledger:
 
     def release(self, record: Record) -> None:
         """What is set aside for this request still is so for a call that is not made: it has cost nothing."""
-        self.settle(record, _NOTHING)
+        self.settle(record, NOTHING)
 
     def take(self, key: bytes | None) -> tuple[Message, ...]:
         """What has to be written of this key's account, in the next transaction that says anything of it; and of accounts that are over.
