@@ -17,7 +17,7 @@ from dispatcher.core.messages.call import Answered, HeaderPairs
 from dispatcher.core.messages.envelope import Envelope, Refusal
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.request import Decoder, Request
-from dispatcher.core.progress.strand import RequestTopics
+from dispatcher.core.progress.strand import RequestTopic, RequestTopics
 from dispatcher.settings import Settings
 
 TOPIC_ID = "pX3kQ9aZSb2v0m7c1d4e5f"
@@ -30,7 +30,7 @@ MONO, WALL = 5000.0, 1795946400.0
 
 def topics_of(name: str, topic_id: str, partitions: int = 8) -> RequestTopics:
     """The only request topic of a worker; `topic_id` as text."""
-    return RequestTopics.alone(urlsafe_b64decode(f"{topic_id}=="), partitions, name)
+    return alone(urlsafe_b64decode(f"{topic_id}=="), partitions, name)
 
 
 def now(later_s: float = 0.0) -> Instant:
@@ -97,3 +97,8 @@ def settled(held: Partition, outcome: Outcome, now_mono: float) -> Outcome:
     """`outcome` as its partition hands it out, where it is withheld for nothing and takes nothing along."""
     (planned,) = held.settle(outcome, now_mono)
     return planned
+
+
+def alone(topic_id: bytes, partitions: int, name: str = "requests") -> RequestTopics:
+    """Where there is one request topic."""
+    return RequestTopics((RequestTopic(name, topic_id),), partitions)

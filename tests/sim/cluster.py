@@ -36,6 +36,7 @@ from tests.sim.positions import Positions, To
 from tests.sim.process import Process
 from tests.sim.schedule import Schedule
 from tests.sim.transactions import Transactions
+from tests.specimens import alone
 
 T = TypeVar("T")
 REQUESTS, REPLIES, DEAD_LETTERS = "sim.requests", "sim.replies", "sim.dlq"
@@ -69,7 +70,7 @@ class Broker:
     def requests(self) -> RequestTopics:
         """The request topics."""
         if not self.classes:
-            return RequestTopics.alone(TOPIC_ID, self.partitions, REQUESTS)
+            return alone(TOPIC_ID, self.partitions, REQUESTS)
         ids = [bytes([source]) + TOPIC_ID[1:] for source in range(len(self.classes))]
         named = zip(self.classes, ids, strict=True)
         return RequestTopics([RequestTopic(f"{REQUESTS}.{name}", topic_id, name) for name, topic_id in named], self.partitions)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.lanes.floor import Floors, Share
 from dispatcher.core.progress.strand import source_of, strand_of
 from dispatcher.settings import ClassSettings, LimitSettings
+from tests.core.turns import turns_max
 from tests.guarantees.events import CallEnded, CallStarted, Event, Queued
 from tests.sim.plan import Fault, Plan, Write, draw, staged, with_limit
 from tests.sim.world import World, run
@@ -99,7 +99,7 @@ def test_a_class_that_comes_late_has_its_turn_within_the_bound() -> None:
     late = tuple(Write(2.0 + 0.7 * n, strand_of(2, 0), "request") for n in range(5))
     waited = [turns for (strand, _), turns in watched(planned((*backlog()[:2], *late))).waited.items() if source_of(strand) == 2]
     assert len(late) == len(waited)
-    assert max(waited) <= Floors[int]([Share(weight) for weight in WEIGHTS]).turns_max(2)
+    assert max(waited) <= turns_max(WEIGHTS, 2)
 
 
 def test_the_shares_hold_where_every_key_is_a_lane_and_workers_die() -> None:

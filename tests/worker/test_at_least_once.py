@@ -9,7 +9,6 @@ from threading import Thread
 from dispatcher.adapters.kafka.sink import Undelivered
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Message
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.destinations import Destinations
@@ -17,7 +16,7 @@ from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Command, Commit, Snapshot
 from dispatcher.worker.ready import Ready
-from tests.specimens import settings
+from tests.specimens import alone, settings
 
 OWNER, LOST = Owner(0, 1), Owner(1, 1)
 REPLY = Message("replies", 0, b"doc:1", b"{}", ())
@@ -74,7 +73,7 @@ def test_tombstones_come_behind_the_commit() -> None:
         done.append("committed")
         command.answer.put({LOST: "not ours"})
 
-    frontier = Frontier(RequestTopics.alone(bytes(16), 1))
+    frontier = Frontier(alone(bytes(16), 1))
     for owner in (OWNER, LOST):
         frontier.begin(owner, ())
     insistence = Insistence(lambda: snapshots[0], Observer(), SystemClock())

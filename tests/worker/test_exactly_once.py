@@ -12,7 +12,6 @@ from dispatcher.adapters.kafka.source import Committed
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Message
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.errors import BrokerError
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
@@ -22,6 +21,7 @@ from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.insistence import RENEWALS_MAX, RENEWALS_S, Insistence
 from dispatcher.worker.letters import Snapshot
 from dispatcher.worker.ready import Ready
+from tests.specimens import alone
 
 OWNER = Owner(0, 1)
 
@@ -86,7 +86,7 @@ def published(clock: Clock, times: int, every_s: float) -> int:
     done: list[Outcome] = []
     settings = Settings()
     steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
-    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(RequestTopics.alone(bytes(16), 1)), SharedName(), steps, done.extend)
+    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(alone(bytes(16), 1)), SharedName(), steps, done.extend)
     for number in range(times):
         way.publish([Ready(Outcome(OWNER, None, None, position=number), ())])
         clock.mono += every_s
@@ -127,7 +127,7 @@ def test_a_producer_that_fails_for_good_again_and_again_ends_its_worker() -> Non
     """It calls, publishes nothing, and would look alive for ever; but a minute is given to what passes by itself."""
     clock, sink = Passing(), Ruined()
     steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
-    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(RequestTopics.alone(bytes(16), 1)), sink, steps, lambda _: None)
+    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(alone(bytes(16), 1)), sink, steps, lambda _: None)
     with pytest.raises(BrokerError, match="fails for good again and again"):
         way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert RENEWALS_S < clock.mono < 2 * RENEWALS_S
@@ -149,7 +149,7 @@ def test_after_a_long_rest_it_begins_with_a_new_producer() -> None:
     """The broker has closed the old one's connections, and the client would take seconds to notice: those of the first reply."""
     clock, sink, done = Clock(), SharedName(), list[Outcome]()
     steps = Insistence(lambda: Snapshot(1, "member", frozenset({OWNER})), Quiet(), clock)
-    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(RequestTopics.alone(bytes(16), 1)), sink, steps, done.extend)
+    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(alone(bytes(16), 1)), sink, steps, done.extend)
     way.open()
     for rest_s in (IDLE_MAX_S + 1, IDLE_MAX_S + 1, 0):
         clock.mono += rest_s
@@ -177,7 +177,7 @@ def test_an_assignment_that_ends_before_the_commit_takes_its_transaction_with_it
 
     done: list[Outcome] = []
     steps = Insistence(lambda: snapshot[0], Quiet(), Clock())
-    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(RequestTopics.alone(bytes(16), 1)), Slow(), steps, done.extend)
+    way = ExactlyOnce(Settings(), Destinations(Settings(), {}), Frontier(alone(bytes(16), 1)), Slow(), steps, done.extend)
     way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert ["abort"] == steps_taken
     assert not done
@@ -189,7 +189,7 @@ def test_who_is_no_member_sends_no_positions() -> None:
     snapshots = [Snapshot(1, None, live), Snapshot(1, None, live), Snapshot(2, "member", live)]
     settings, sink, done = Settings(), SharedName(), list[Outcome]()
     steps = Insistence(lambda: snapshots.pop(0) if len(snapshots) > 1 else snapshots[0], Quiet(), Clock())
-    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(RequestTopics.alone(bytes(16), 1)), sink, steps, done.extend)
+    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(alone(bytes(16), 1)), sink, steps, done.extend)
     way.publish([Ready(Outcome(OWNER, None, None, position=1), ())])
     assert ["member"] == sink.groups
     assert 1 == len(done)
@@ -204,7 +204,7 @@ def test_a_transaction_timeout_that_the_broker_does_not_allow_ends_the_worker() 
 
     settings = Settings()
     steps = Insistence(Snapshot, Quiet(), Clock())
-    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(RequestTopics.alone(bytes(16), 1)), Refusing(), steps, lambda _: None)
+    way = ExactlyOnce(settings, Destinations(settings, {}), Frontier(alone(bytes(16), 1)), Refusing(), steps, lambda _: None)
     with pytest.raises(BrokerError) as caught:
         way.open()
     assert "transaction_timeout_s" in str(caught.value.hint)

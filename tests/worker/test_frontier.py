@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.progress.commit_note import METADATA_MAX, CommitNote, Range, decode
 from dispatcher.core.progress.progress import Progress
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.ready import Ready
-from tests.specimens import TOPIC_ID
+from tests.specimens import TOPIC_ID, alone
 
 ID = base64.urlsafe_b64decode(TOPIC_ID + "==")
 OWNER = Owner(3, 7)
@@ -37,7 +36,7 @@ def said(frontier: Frontier, *pending: Ready, transaction: int = 1) -> dict[Owne
 
 def test_a_commit_tells_what_is_settled_above_its_position() -> None:
     """Of this commit and those before; what the position has passed is left out."""
-    frontier = Frontier(RequestTopics.alone(ID, 8))
+    frontier = Frontier(alone(ID, 8))
     frontier.begin(OWNER, ())
     first = [ready(0, (2, 3)), ready(0, (4, 5))]
     assert ((2, 3), (4, 5)) == said(frontier, *first)[OWNER].settled
@@ -48,7 +47,7 @@ def test_a_commit_tells_what_is_settled_above_its_position() -> None:
 
 def test_a_transaction_that_fails_is_not_remembered() -> None:
     """Only what is acknowledged counts: what was said of the rest is said anew, or by nobody."""
-    frontier = Frontier(RequestTopics.alone(ID, 8))
+    frontier = Frontier(alone(ID, 8))
     frontier.begin(OWNER, ((9, 10),))
     assert ((2, 3), (9, 10)) == said(frontier, ready(0, (2, 3)))[OWNER].settled
     assert ((4, 5), (9, 10)) == said(frontier, ready(0, (4, 5)))[OWNER].settled
@@ -56,7 +55,7 @@ def test_a_transaction_that_fails_is_not_remembered() -> None:
 
 def test_a_new_assignment_begins_with_what_it_was_told() -> None:
     """Nothing of an earlier one of the same partition; others are left alone."""
-    frontier, other, after = Frontier(RequestTopics.alone(ID, 8)), Owner(4, 7), Owner(3, 8)
+    frontier, other, after = Frontier(alone(ID, 8)), Owner(4, 7), Owner(3, 8)
     frontier.begin(OWNER, ())
     frontier.begin(other, ())
     frontier.acknowledge([ready(0, (2, 3)), ready(0, (5, 6), other)])
@@ -67,7 +66,7 @@ def test_a_new_assignment_begins_with_what_it_was_told() -> None:
 
 def test_more_than_fits_is_left_out_from_the_top() -> None:
     """The text stays within what Kafka takes; what it says is right, and the lowest ranges are in it."""
-    frontier = Frontier(RequestTopics.alone(ID, 8))
+    frontier = Frontier(alone(ID, 8))
     frontier.begin(OWNER, ())
     many = [ready(0, (1000 * n + 500, 1000 * n + 700)) for n in range(2000)]
     text = frontier.positions(many, 1)[OWNER][1]
@@ -86,7 +85,7 @@ def test_more_than_fits_is_left_out_from_the_top() -> None:
 def test_it_says_what_progress_knows(order: list[int], before: set[int], cuts: list[int], fails: list[bool]) -> None:
     """Records settle in any order, on top of an earlier owner's map; transactions of any size, each redone as often as it fails."""
     settled = [(n, n + 1) for n in sorted(before)]
-    progress, frontier = Progress(0, settled), Frontier(RequestTopics.alone(ID, 8))
+    progress, frontier = Progress(0, settled), Frontier(alone(ID, 8))
     frontier.begin(OWNER, settled)
     opened = {n for n in range(24) if progress.deliver(n)}
     pending: list[Ready] = []

@@ -9,9 +9,9 @@ import pytest
 from dispatcher.adapters.kafka.source import Committed, Unsettled
 from dispatcher.core.progress.commit_note import CommitNote, decode
 from dispatcher.core.progress.gap import Cause
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.errors import BrokerError
 from dispatcher.worker.gaps import ASK_AGAIN_S, REMIND_S, Gaps
+from tests.specimens import alone
 
 TOPIC, FORMER = bytes(range(16)), bytes(16)
 START, END = 50, 60
@@ -60,7 +60,7 @@ class Diary:
 
 def gaps(source: Source, log: Diary | None = None, *, passes: bool = False) -> Gaps:
     """Make the gaps of a worker that has all three partitions."""
-    return Gaps(source, log or Diary(), RequestTopics.alone(TOPIC, 3), passes=passes)
+    return Gaps(source, log or Diary(), alone(TOPIC, 3), passes=passes)
 
 
 def test_what_retention_removed_stops_its_partition_and_no_other() -> None:

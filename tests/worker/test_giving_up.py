@@ -11,7 +11,6 @@ from dispatcher.adapters.kafka.source import Batch, Committed, Duties
 from dispatcher.core.instant import Instant
 from dispatcher.core.lanes.outcome import Outcome, Owner
 from dispatcher.core.messages.record import Message, Record
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings, WorkerSettings
 from dispatcher.worker.at_least_once import AtLeastOnce
 from dispatcher.worker.clock import SystemClock
@@ -21,6 +20,7 @@ from dispatcher.worker.insistence import Insistence
 from dispatcher.worker.letters import Barrier, Command, Commit, Cut, Snapshot
 from dispatcher.worker.poller import Poller
 from dispatcher.worker.ready import Ready
+from tests.specimens import alone
 
 _T = TypeVar("_T")
 TAKES_MAX = 1000
@@ -130,7 +130,7 @@ def test_what_has_ended_is_published_before_a_partition_is_given_up() -> None:
     source: Any = Source()
     letters: Any = publisher
     common = (lambda function, *args: function(*args), mailbox, letters, Clock(), diary, lambda _: None)
-    poller = Poller(settings, RequestTopics.alone(bytes(16), 1), source, Engine(mailbox), *common)
+    poller = Poller(settings, alone(bytes(16), 1), source, Engine(mailbox), *common)
     poller.on_assigned([0])
     poller.step()
     assert frozenset({OWNER}) == poller.snapshot.live
@@ -176,7 +176,7 @@ def test_a_commit_that_nobody_is_left_to_answer_is_not_waited_for() -> None:
     done: list[Outcome] = []
     steps = Insistence(lambda: snapshots.pop(0) if snapshots else Snapshot(9, None, frozenset()), Quiet(), Clock())
     sink: Any = Sink()
-    way = AtLeastOnce(Destinations(Settings(), {}), Frontier(RequestTopics.alone(bytes(16), 1)), sink, steps, done.extend, nobody)
+    way = AtLeastOnce(Destinations(Settings(), {}), Frontier(alone(bytes(16), 1)), sink, steps, done.extend, nobody)
     record = Record("requests", 0, 0, b"doc:1", b"{}")
     way.publish([Ready(Outcome(OWNER, record, None, position=1), ())])
     assert isinstance(nobody.get_nowait(), Commit)

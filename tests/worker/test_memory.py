@@ -17,7 +17,6 @@ from dispatcher.adapters.metrics import Metrics
 from dispatcher.core.messages import partitioner
 from dispatcher.core.messages.call import Answered, Call, CallResult
 from dispatcher.core.messages.record import Message
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker import observer
 from dispatcher.worker.clock import SystemClock
@@ -25,7 +24,7 @@ from dispatcher.worker.engine import Engine
 from dispatcher.worker.letters import Command, Snapshot
 from dispatcher.worker.observer import WorkerObserver
 from dispatcher.worker.publisher import Publisher
-from tests.specimens import OWNER, decoder, record, settings
+from tests.specimens import OWNER, alone, decoder, record, settings
 from tests.waiting import eventually_async
 
 BATCH = 500
@@ -88,7 +87,7 @@ class Pipeline:
         self._publisher = Publisher(
             *(
                 made,
-                RequestTopics.alone(bytes(16), 1),
+                alone(bytes(16), 1),
                 {},
                 sink,
                 self.engine,

@@ -14,11 +14,11 @@ from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.messages.record import Record
 from dispatcher.core.progress.commit_note import Range
 from dispatcher.core.progress.gap import Gap
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import WorkerSettings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.letters import Command, Cut, Drained, Pause, Resume, Stop
 from dispatcher.worker.poller import Poller
+from tests.specimens import alone
 
 BATCH, ROOM = 5, 20
 
@@ -111,7 +111,7 @@ def test_records_of_a_partition_that_cannot_go_live_are_bounded_and_all_delivere
     mailbox: SimpleQueue[Command] = SimpleQueue()
     poller = Poller(
         WorkerSettings(lane_buffer_max_records=ROOM),
-        RequestTopics.alone(bytes(16), 1),
+        alone(bytes(16), 1),
         log,
         engine,
         lambda function, *args: function(*args),
@@ -136,7 +136,7 @@ def test_only_an_assignment_shows_that_the_group_knows_us() -> None:
     """A KIP-848 client has its id before it has joined, and keeps it when it is thrown out."""
     log, mailbox = Log(), SimpleQueue[Command]()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
-    poller = Poller(WorkerSettings(), RequestTopics.alone(bytes(16), 1), log, Engine(), *common)
+    poller = Poller(WorkerSettings(), alone(bytes(16), 1), log, Engine(), *common)
     poller.step()
     assert poller.unconfirmed == "me"
     log.refused = None
@@ -160,7 +160,7 @@ def test_a_partition_that_would_go_live_after_sigterm_does_not() -> None:
 
     settings = WorkerSettings()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), clock, logger(), lambda _: None)
-    poller = Poller(settings, RequestTopics.alone(bytes(16), 1), log, Wary(), *common)
+    poller = Poller(settings, alone(bytes(16), 1), log, Wary(), *common)
     log.subscribe(poller)
     mailbox.put(Stop())
     poller.run()
@@ -173,7 +173,7 @@ def test_a_pause_asked_for_while_a_partition_is_given_back_does_not_meet_its_nex
     log, mailbox = Log(), SimpleQueue[Command]()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
     log.refused = None
-    poller = Poller(WorkerSettings(), RequestTopics.alone(bytes(16), 1), log, Engine(), *common)
+    poller = Poller(WorkerSettings(), alone(bytes(16), 1), log, Engine(), *common)
     log.subscribe(poller)
     poller.step()
     (owner,) = poller.snapshot.live
@@ -200,7 +200,7 @@ def test_what_is_said_of_an_assignment_that_has_ended_is_not_taken_for_its_next(
 
     log, mailbox = Noting(), SimpleQueue[Command]()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
-    poller = Poller(WorkerSettings(), RequestTopics.alone(bytes(16), 1), log, Engine(), *common)
+    poller = Poller(WorkerSettings(), alone(bytes(16), 1), log, Engine(), *common)
     log.subscribe(poller)
     poller.step()
     (before,) = poller.snapshot.live
@@ -244,7 +244,7 @@ def test_a_publication_that_does_not_end_is_never_left_behind_with_its_partition
     log = Kept()
     log.refused = None
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), die)
-    poller = Poller(WorkerSettings(drain_s=1, transaction_timeout_s=1), RequestTopics.alone(bytes(16), 1), log, Stuck(), *common)
+    poller = Poller(WorkerSettings(drain_s=1, transaction_timeout_s=1), alone(bytes(16), 1), log, Stuck(), *common)
     log.subscribe(poller)
     poller.step()
     with pytest.raises(Died, match="did not end in time"):
@@ -281,7 +281,7 @@ def test_positions_that_stay_unsettled_become_a_warning_that_says_what_to_do() -
     log, diary, clock, settings = Unstable(), Diary(), Clock(), WorkerSettings()
     mailbox: SimpleQueue[Command] = SimpleQueue()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), clock, diary, lambda _: None)
-    poller = Poller(settings, RequestTopics.alone(bytes(16), 1), log, Engine(), *common)
+    poller = Poller(settings, alone(bytes(16), 1), log, Engine(), *common)
     log.subscribe(poller)
     while clock.mono < settings.commit_budget_s - 2:
         poller.step()
@@ -322,7 +322,7 @@ def trimmed(on_gap: str) -> tuple[Poller, Trimmed, Told, SimpleQueue[Command]]:
     log, engine, mailbox = Trimmed(), Told(), SimpleQueue[Command]()
     common = (lambda function, *args: function(*args), mailbox, SimpleQueue[object](), Clock(), logger(), lambda _: None)
     log.refused = None
-    poller = Poller(WorkerSettings.model_validate({"on_gap": on_gap}), RequestTopics.alone(bytes(16), 1), log, engine, *common)
+    poller = Poller(WorkerSettings.model_validate({"on_gap": on_gap}), alone(bytes(16), 1), log, engine, *common)
     log.subscribe(poller)
     for _ in range(10):
         poller.step()

@@ -97,6 +97,13 @@ def test_a_client_that_does_not_let_go_after_a_fault_is_left_with_an_error(stuck
     stuck.set()
 
 
+def _is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Kafka nothing is read, nor is a partition given: what is seen is how the page goes on from ready."""
+    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
+    monkeypatch.setattr(Poller, "is_ready", property(lambda _: True, lambda *_: None), raising=False)
+    monkeypatch.setattr(Poller, "unconfirmed", property(lambda _: None, lambda *_: None), raising=False)
+
+
 @pytest.mark.parametrize("client", ["producer", "consumer"])
 def test_a_worker_that_cannot_go_on_is_not_ready_from_then_on(client: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client fails for good: `/readyz`, which was green, answers 503 until the worker has left its group and ends with exit code 3."""
@@ -120,10 +127,7 @@ def test_a_worker_that_cannot_go_on_is_not_ready_from_then_on(client: str, monke
     monkeypatch.setattr(Publisher, "run", publish)
     monkeypatch.setattr(Source, "poll", poll)
     monkeypatch.setattr(Source, "close", lambda _: looked.wait(WITHIN_S))
-    # Without Kafka nothing is read, nor is a partition given: what is seen is how the page goes from ready to ending.
-    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
-    monkeypatch.setattr(Poller, "is_ready", property(lambda _: True, lambda *_: None), raising=False)
-    monkeypatch.setattr(Poller, "unconfirmed", property(lambda _: None, lambda *_: None), raising=False)
+    _is_joined(monkeypatch)
 
     async def run() -> list[tuple[int, str]]:
         settings = without_broker()
@@ -162,9 +166,7 @@ def test_a_worker_that_cannot_publish_is_not_ready(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Publisher, "run", publish)
     monkeypatch.setattr(Source, "poll", lambda *_: Batch())
-    monkeypatch.setattr(Restorer, "run", lambda restorer: setattr(restorer, "is_ready", True))
-    monkeypatch.setattr(Poller, "is_ready", property(lambda _: True, lambda *_: None), raising=False)
-    monkeypatch.setattr(Poller, "unconfirmed", property(lambda _: None, lambda *_: None), raising=False)
+    _is_joined(monkeypatch)
 
     async def run() -> list[tuple[int, str]]:
         settings = without_broker()

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from dispatcher.core.lanes.outcome import Outcome, Owner
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.settings import Settings
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.letters import Command, Snapshot
 from dispatcher.worker.publisher import Publisher
+from tests.specimens import alone
 
 
 class Idle:
@@ -27,7 +27,7 @@ class Idle:
 
 def _made(idle: Any, inbox: SimpleQueue[object]) -> Publisher:
     poller: SimpleQueue[Command] = SimpleQueue()
-    topics = RequestTopics.alone(bytes(16), 1)
+    topics = alone(bytes(16), 1)
     return Publisher(Settings(), topics, {}, idle, idle, lambda *_: None, inbox, poller, Snapshot, idle, SystemClock())
 
 

@@ -5,7 +5,7 @@ by start-time fair queueing (Goyal, Vin, Chen 1996): whoever begins to stand get
 turn ends, whichever is later; the least one has the turn, and with it the lane's virtual time comes there; a turn is `1 / weight` long. A
 tag is never looked at again while its class stands: what waits ages by standing, and what comes later cannot overtake it for ever. Under
 backlog turns are as the weights; a class of weight w that stands waits for at most `sum(v / w + 1)` turns, over the weights v of the
-others, and for the one in hand (`turns_max`).
+others, and for the one in hand.
 
 A class may have no more than so many calls at once in a worker. One that has them all gives way to the others of its lanes.
 """
@@ -59,11 +59,6 @@ class Floors(Generic[_W]):
         self._short: list[dict[_W, None]] = [{} for _ in shares]  # who waits only since its class has all its calls
         self._called: dict[_W, None] = {}
         self._number = 0
-
-    def turns_max(self, of: int) -> float:
-        """How many turns of others a class waits for at most, from when it stands, but for those that wait for its own calls to end."""
-        own = self._shares[of].weight
-        return sum(other.weight / own + 1 for n, other in enumerate(self._shares) if n != of)
 
     def holds(self, name: Hashable, who: _W) -> bool:
         """Whether it has the turn of its lane."""

@@ -65,11 +65,6 @@ class RequestTopics:
         self.ids = tuple(id_text(topic.topic_id) for topic in topics)
         self._sources = {topic.name: n for n, topic in enumerate(topics)}
 
-    @classmethod
-    def alone(cls, topic_id: bytes, partitions: int, name: str = "requests") -> RequestTopics:
-        """There is only one."""
-        return cls((RequestTopic(name, topic_id),), partitions)
-
     def strand(self, record: Record) -> int:
         """Where a record stands."""
         return record.partition if len(self.of) == 1 else strand_of(self._sources[record.topic], record.partition)

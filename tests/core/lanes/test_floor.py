@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dispatcher.core.lanes.floor import Floors, Share
+from tests.core.turns import turns_max
 
 THREE = (Share(3), Share(2), Share(1))
 LANE = "doc:1"
@@ -53,7 +54,7 @@ def test_who_stands_has_its_turn_within_the_bound(weights: list[float], before: 
     others = [of for of in range(len(weights)) if of != late]
     turns(floors, before, others)
     called = turns(floors, 200, [*others, late])
-    assert called.index(late) <= floors.turns_max(late)
+    assert called.index(late) <= turns_max(weights, late)
 
 
 def test_a_class_that_has_all_its_calls_gives_way_and_comes_back() -> None:

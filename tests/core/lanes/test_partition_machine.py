@@ -19,13 +19,12 @@ from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
 from dispatcher.core.lanes.steps import Fetch, Intend, Settle, Start, Tell
 from dispatcher.core.progress.commit_note import Range, decode
-from dispatcher.core.progress.strand import RequestTopics
 from dispatcher.worker.frontier import Frontier
 from dispatcher.worker.ready import Ready
 from tests.core.aside import Aside
 from tests.core.keyed import DECODER
 from tests.core.notes import Notes
-from tests.specimens import MONO, TOPIC_ID, answer, now, record, value
+from tests.specimens import MONO, TOPIC_ID, alone, answer, now, record, value
 
 KEYS = [b"a", b"b", b"c", b"d", b"e"]
 ID = base64.urlsafe_b64decode(TOPIC_ID + "==")
@@ -60,7 +59,7 @@ class PartitionMachine(RuleBasedStateMachine):
     def assign(self) -> None:
         """A new owner: it knows what is committed, and what is parked."""
         self.epoch += 1
-        self.frontier = Frontier(RequestTopics.alone(ID, 8))
+        self.frontier = Frontier(alone(ID, 8))
         self.owner = Owner(0, self.epoch)
         self.frontier.begin(self.owner, self.settled)
         self.held = Partition(self.owner, self.position, DECODER, self.room, self.settled, lambda key: self.holds.get(key, ""))

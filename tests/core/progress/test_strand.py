@@ -6,8 +6,9 @@ import pytest
 
 from dispatcher.core.messages.record import Record
 from dispatcher.core.progress.strand import RequestTopic, RequestTopics, number_of, source_of
+from tests.specimens import alone
 
-ONE = RequestTopics.alone(bytes(16), 3)
+ONE = alone(bytes(16), 3)
 TWO = RequestTopics([RequestTopic("r.fast", b"a" * 16, "fast"), RequestTopic("r.slow", b"b" * 16, "slow")], 3)
 
 
