@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from dispatcher.adapters.kafka.admin import connect, create_missing, facts_of
+from dispatcher.adapters.kafka import admin, starts
+from dispatcher.adapters.kafka.admin import Cluster, TopicFacts, connect, create_missing, facts_of
 from dispatcher.adapters.kafka.starts import init_topics
 from dispatcher.adapters.local_broker.process import free_port
 from dispatcher.errors import BrokerError, ConfigError, RefusedError
@@ -65,6 +67,25 @@ def test_without_positions(settings: SettingsFactory, tmp_path: Path) -> None:
     with stage(settings, tmp_path, init=False) as set_up:
         create_missing(connect(set_up.settings, 30), set_up.settings)
         assert "dispatcher topics init" in _refused(set_up.worker())
+
+
+def test_a_node_that_has_not_heard_of_a_new_topic_is_asked_again(
+    settings: SettingsFactory, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passed for a topic without partitions: none of them got a position, and no worker could start. Chaos met it."""
+    made, asked = settings(init=False, partitions=2), list[str]()
+
+    def deaf(cluster: Cluster, names: Iterable[str]) -> dict[str, TopicFacts]:
+        found = facts_of(cluster, names)
+        if list(names) == [made.topics.requests]:
+            asked.append(made.topics.requests)
+            return {} if len(asked) < 3 else found
+        return found
+
+    monkeypatch.setattr(admin, "facts_of", deaf)
+    monkeypatch.setattr(starts, "facts_of", deaf)
+    assert {0: 0, 1: 0} == init_topics(made).started
+    assert len(asked) >= 3
 
 
 def test_a_group_that_has_lost_its_positions_calls_nothing_again_by_itself(settings: SettingsFactory, tmp_path: Path) -> None:

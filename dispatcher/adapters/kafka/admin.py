@@ -246,7 +246,7 @@ def create_missing(cluster: Cluster, settings: Settings) -> tuple[str, ...]:
             future.result(timeout=cluster.timeout_s + 1)
         except (KafkaException, FutureTimeout) as failure:
             _explain_creation(cluster, settings, name, failure)
-    _await_visible(cluster, missing)
+    await_visible(cluster, missing)
     return tuple(missing)
 
 
@@ -263,13 +263,14 @@ def _explain_creation(cluster: Cluster, settings: Settings, name: str, failure: 
     raise cluster.fault(failure, f"creating topic {name}") from None
 
 
-def _await_visible(cluster: Cluster, names: list[str]) -> None:
-    """Wait until the cluster describes what it has just created."""
+def await_visible(cluster: Cluster, names: list[str]) -> dict[str, TopicFacts]:
+    """Describe topics that exist: nodes hear of what has just been created one after another, and any of them may be asked."""
     end = time.monotonic() + cluster.timeout_s
-    while len(facts_of(cluster, names)) < len(names):
+    while len(found := facts_of(cluster, names)) < len(names):
         if time.monotonic() > end:
             raise BrokerError("the cluster does not show the topics that it created", "run `dispatcher topics check` in a minute")
         cluster.client.poll(_POLL_S)
+    return found
 
 
 def differences(cluster: Cluster, settings: Settings) -> list[Difference]:

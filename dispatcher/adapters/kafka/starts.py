@@ -14,7 +14,7 @@ from functools import partial
 
 from confluent_kafka import ConsumerGroupState
 
-from dispatcher.adapters.kafka.admin import Cluster, Difference, connect, create_missing, differences, facts_of
+from dispatcher.adapters.kafka.admin import Cluster, Difference, TopicFacts, await_visible, connect, create_missing, differences, facts_of
 from dispatcher.adapters.kafka.group import commit, headways
 from dispatcher.adapters.kafka.log import LogReader
 from dispatcher.adapters.kafka.offsets import Edge, ask_edges, offset_of
@@ -98,8 +98,9 @@ def _misplaced(cluster: Cluster, settings: Settings) -> list[Difference]:
 
 
 def missing_starts(cluster: Cluster, settings: Settings) -> tuple[list[int], int]:
-    """Name the partitions of the request topic without a committed position, and count all partitions (0 for a missing topic)."""
-    positions = _positions(cluster, settings)
+    """Name the partitions of the request topic, which exists, without a committed position, and count all partitions."""
+    topic = settings.topics.requests
+    positions = _committed(cluster, settings, await_visible(cluster, [topic])[topic])
     return [n for n, position in positions.items() if position is None], len(positions)
 
 
@@ -107,8 +108,10 @@ def _positions(cluster: Cluster, settings: Settings) -> dict[int, int | None]:
     """Give the committed position of each partition of the request topic, None where there is none; empty for a missing topic."""
     topic = settings.topics.requests
     known = facts_of(cluster, [topic]).get(topic)
-    if known is None:
-        return {}
+    return {} if known is None else _committed(cluster, settings, known)
+
+
+def _committed(cluster: Cluster, settings: Settings, known: TopicFacts) -> dict[int, int | None]:
     found = headways(cluster, settings, range(known.partitions), known.topic_id)
     return {partition: headway.position for partition, headway in found.items()}
 
