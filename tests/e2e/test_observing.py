@@ -44,7 +44,8 @@ def test_health_and_metrics_add_up(settings: SettingsFactory, tmp_path: Path) ->
         assert abs(time.time() - seen["dispatcher_last_progress_timestamp_seconds", ()]) < 60
         assert {0} == set(_by(seen, "dispatcher_lane_inflight", "partition").values())
         second = set_up.worker().ready()
-        moved = eventually(second.live, what="the second worker has partitions")
+        eventually(lambda: len(second.live()) == 2, what="the second worker has its share")
+        moved = second.live()
         for worker, theirs in ((first, set(range(4)) - moved), (second, moved)):
             eventually(lambda worker=worker, theirs=theirs: set(_lag(_metrics(worker))) == theirs, 10, "only own series")  # type: ignore[misc]
         assert not first.events("observer_failed")
