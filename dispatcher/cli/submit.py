@@ -17,6 +17,7 @@ from dispatcher.errors import CallFailed, ConfigError, DispatcherError
 
 if TYPE_CHECKING:
     from dispatcher.core.messages.submission import Receipt, Submission
+    from dispatcher.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -69,7 +70,7 @@ def _submit_one(options: Options, given: request.Given) -> None:
     from dispatcher import client
 
     settings = options.class_settings()
-    stamp = client.stamp(request_id=given.request_id, publishing=settings.worker.publishing)
+    stamp = client.stamp(request_id=given.request_id, settings=settings)
     submission = given.request("submit", ", or --jsonl FILE").submission(stamp)
     with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
         _print(submitter.submit(submission), options)
@@ -80,7 +81,7 @@ def _submit_lines(options: Options, path: str) -> None:
     from dispatcher import client
 
     settings = options.class_settings()
-    batch = _Batch(path, settings.worker.publishing)
+    batch = _Batch(path, settings)
     with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
         for outcome in submitter.submit_many(batch):
             if isinstance(outcome, DispatcherError):
@@ -97,12 +98,12 @@ def _submit_lines(options: Options, path: str) -> None:
 class _Batch:
     """The lines of a file as submissions, in their order. `open` holds the numbers of those whose outcome is not known yet."""
 
-    def __init__(self, path: str, publishing: str) -> None:
+    def __init__(self, path: str, settings: Settings) -> None:
         self.open: deque[int] = deque()
         self.failures = 0
         self.lost = False
         self._path = path
-        self._publishing = publishing
+        self._settings = settings
 
     def __iter__(self) -> Iterator[Submission | None]:
         from dispatcher import client
@@ -117,7 +118,7 @@ class _Batch:
             try:
                 if line.content is None:
                     raise ConfigError(f"this is over {LINE_MAX_BYTES} bytes")
-                submission = request_of_line(line.content, client.stamp(publishing=self._publishing))
+                submission = request_of_line(line.content, client.stamp(settings=self._settings))
             except ConfigError as error:
                 self.failed(line.number, error)
                 continue

@@ -269,7 +269,7 @@ class Dispatcher:
         return self._feed(Feed(partial(search.dead_letters, self._settings, query), DeadLetter.of))
 
     def _written(self, request: Request) -> Submission:
-        return request.submission(stamp(request_id=request.request_id, publishing=self._settings.worker.publishing), self._reply_to)
+        return request.submission(stamp(request_id=request.request_id, settings=self._settings), self._reply_to)
 
     async def _ask(self, request: Request, timeout: float) -> Reply:  # noqa: ASYNC109 - as in `ask`
         submission = self._written(request)

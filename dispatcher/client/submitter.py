@@ -23,6 +23,7 @@ from dispatcher.adapters.kafka.faults import Complaints
 from dispatcher.adapters.kafka.log import TIMEOUT_S, no_topic
 from dispatcher.client.incarnation import short_topic_id
 from dispatcher.core.instant import Instant
+from dispatcher.core.messages.classes import classes_of
 from dispatcher.core.messages.request_id import CHANCE_BITS, time_ordered
 from dispatcher.core.messages.submission import Receipt, Stamp, Submission
 from dispatcher.errors import ConfigError, DispatcherError, SubmitUnknown
@@ -51,10 +52,11 @@ _REFUSED = frozenset(
 )
 
 
-def stamp(source: str = "dispatcher/client", request_id: str | None = None, publishing: str = "exactly_once") -> Stamp:
-    """Make the marks of a new request: now, and a new id unless one is given. `publishing`: as the workers do, if that is known."""
+def stamp(source: str = "dispatcher/client", request_id: str | None = None, settings: Settings | None = None) -> Stamp:
+    """Make the marks of a new request: now, and a new id unless one is given. `settings`: as the workers have them, if that is known."""
     now_ms = time.time_ns() // 1_000_000
-    return Stamp(request_id or time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), source, _rfc3339(now_ms), publishing)
+    known = () if settings is None else (settings.worker.publishing, classes_of(settings))
+    return Stamp(request_id or time_ordered(now_ms, secrets.randbits(CHANCE_BITS)), source, _rfc3339(now_ms), *known)
 
 
 @dataclass(slots=True)

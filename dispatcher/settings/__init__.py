@@ -139,11 +139,16 @@ class Settings(Section):
     @property
     def request_topics(self) -> tuple[str, ...]:
         """The topics that requests are taken from."""
-        return tuple(self.topics.of_class(name).requests for name in self.classes) or (self.topics.requests,)
+        return tuple(view.topics.requests for view in self.views)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All classes that there are, also where these are the settings of one."""
+        return tuple(self.classes) or self.topics.kinds
 
     def of_class(self, name: str) -> Settings:
         """These settings as one class has them: `topics.requests` is its own."""
-        return self.model_copy(update={"topics": self.topics.of_class(name), "classes": {}})
+        return self.model_copy(update={"topics": self.topics.of_class(name, self.kinds), "classes": {}})
 
     @property
     def views(self) -> tuple[Settings, ...]:

@@ -44,10 +44,19 @@ class TopicSettings(Section):
     def requests(self) -> str:
         return f"{self.prefix}.requests"
 
+    def requests_of(self, name: str) -> str:
+        """The request topic of a class."""
+        return f"{self.prefix}.requests.{name}"
+
     @property
     def kind(self) -> str:
         """The class of the requests that `requests` holds; empty where there are no classes."""
         return ""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """All classes that there are, where these are the topics of one."""
+        return ()
 
     @property
     def replies(self) -> str:
@@ -82,20 +91,25 @@ class TopicSettings(Section):
         """A parked request is the request and a little more: where it came from, what was tried, when it is due."""
         return self.request_max_bytes + 64 * 1024
 
-    def of_class(self, name: str) -> TopicSettings:
-        """The topics as one class has them: its own requests, and all the rest."""
-        return ClassTopicSettings.model_construct(**dict(self), class_name=name)
+    def of_class(self, name: str, names: tuple[str, ...]) -> TopicSettings:
+        """The topics as one class of those that there are has them: its own requests, and all the rest."""
+        return ClassTopicSettings.model_construct(**dict(self) | {"class_name": name, "class_names": names})
 
 
 class ClassTopicSettings(TopicSettings):
     """Those of one class; nobody writes them, they are made of `[topics]`."""
 
     class_name: str
+    class_names: tuple[str, ...]
 
     @property
     def requests(self) -> str:
-        return f"{self.prefix}.requests.{self.class_name}"
+        return self.requests_of(self.class_name)
 
     @property
     def kind(self) -> str:
         return self.class_name
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self.class_names

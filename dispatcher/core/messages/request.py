@@ -7,7 +7,7 @@ import binascii
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.messages.call import Call, HeaderPairs
 from dispatcher.core.messages.claim import Claim, claim_of
+from dispatcher.core.messages.classes import Classes, classes_of
 from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.messages.fingerprint import fingerprint
 from dispatcher.core.messages.members import members
@@ -30,10 +31,7 @@ KEY_MAX_BYTES = 1024
 PRIORITY_MAX, PRIORITY_USUAL = 9, 4
 # Fields of the contract that say nothing here: refused by name, never accepted and ignored.
 NOT_BUILT = "this feature is not built yet"
-UNBUILT = {
-    "class": "a request is of the class whose topic it is written to (<prefix>.requests.<class>): leave the field out",
-    "expected_version": NOT_BUILT,
-}
+UNBUILT = {"expected_version": NOT_BUILT}
 UNBUILT_VALUES = {"stream": True}
 # Set by the worker, or by HTTP itself: a message may not. Prefixes end in a dash.
 FORBIDDEN_HEADERS = frozenset(
@@ -83,6 +81,12 @@ class RequestBody(BaseModel):
     agent: Annotated[
         str | None,
         Field(min_length=1, max_length=200, description='who asks; with worker.fairness = "agent" the agents of a lane share it'),
+    ] = None
+    class_: Annotated[
+        str | None,
+        Field(
+            alias="class", min_length=1, max_length=64, description="where there are classes: the one whose request topic this stands in"
+        ),
     ] = None
     priority: Annotated[
         int,
@@ -139,6 +143,10 @@ class Decoder:
     topic_id: str
     partitions: int  # of the request topic, as it was at start
     reply_topics: Mapping[str, int]
+    classes: Classes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", classes_of(self.settings))
 
     def decode(self, record: Record) -> Request | tuple[Envelope, Refusal]:
         """`record` as a request, or its envelope and why it is refused. Never raises for what a sender can write."""
@@ -150,6 +158,8 @@ class Decoder:
         if isinstance(parsed, Refusal):
             return envelope, parsed
         body, written = parsed
+        if (refusal := self.classes.fault(body.class_)) is not None:
+            return envelope, refusal
         upstream = self.settings.upstreams.get(body.upstream)
         if upstream is None:
             return envelope, Refusal(Reason.UNKNOWN_UPSTREAM, f"no upstream {body.upstream!r} is configured")

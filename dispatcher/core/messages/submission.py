@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import ValidationError
 
+from dispatcher.core.messages.classes import Classes
 from dispatcher.core.messages.envelope import REQUEST_ID, REQUEST_TYPE
 from dispatcher.core.messages.members import members
 from dispatcher.core.messages.record import Header
@@ -41,13 +42,14 @@ class Submission:
 class Stamp:
     """What a new request is marked with: an id for one that brings none, who made it, and when (RFC 3339).
 
-    `publishing`: how the workers publish that it is for, as far as its maker knows.
+    `publishing`: how the workers publish that it is for, as far as its maker knows; `classes`: those that they have.
     """
 
     request_id: str
     source: str
     time: str
     publishing: str = "exactly_once"
+    classes: Classes = field(default_factory=Classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
         raise ConfigError("the key is not UTF-8") from None
     except RecursionError:
         raise ConfigError("the request is nested too deeply") from None
+    refusal = refusal or stamp.classes.fault(body.class_)
     if refusal is not None:
         raise ConfigError(refusal.message, "nothing was sent: a worker would make a dead letter of it")
     if body.repeat == "never" and stamp.publishing != "exactly_once":

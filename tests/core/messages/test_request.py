@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
 import orjson
@@ -172,6 +173,7 @@ REFUSED: list[tuple[Record, Reason]] = [
     *((raw(f'"metadata":{number}'), Reason.MALFORMED) for number in NUMBERS),
     *((record(value(agent=given)), Reason.MALFORMED) for given in ("", "a" * 201, 7, ["a"])),
     (raw('"class":"generation"'), Reason.UNSUPPORTED_FIELD),
+    *((raw(f'"class":{given}'), Reason.MALFORMED) for given in ('""', "7", '["analysis"]', f'"{"a" * 65}"')),
     *((record(value(priority=given)), Reason.MALFORMED) for given in (-1, 10, 4.5, "4", True)),
     *(
         (record(value(deadline=given)), Reason.MALFORMED)
@@ -242,6 +244,7 @@ SECRETIVE: list[dict[str, Any]] = [
     {"timeout_s": CANARY},
     {"deadline": CANARY},
     {"attempts_max": CANARY},
+    {"class": CANARY},
 ]
 
 
@@ -250,6 +253,37 @@ def test_a_refusal_repeats_no_value(fields: dict[str, Any]) -> None:
     """Senders put secrets in wrong places; the sentence goes to logs and headers."""
     for key in (b"doc:42", b"apikey:" + CANARY.encode()):
         assert CANARY not in refusal(record(value(**fields), key=key), DECODER)[1].message
+
+
+# --- classes --------------------------------------------------------------------------------------------------------------------------
+
+CLASSED = settings(classes={"generation": {"weight": 3}, "analysis": {}})
+OF_ANALYSIS = decoder(CLASSED.of_class("analysis"))
+
+
+@pytest.mark.parametrize("said", [None, "analysis"])
+def test_a_request_may_name_the_class_of_its_topic(said: str | None) -> None:
+    """It is the same request, whether it says so or not."""
+    told, silent = request(record(value(**{"class": said})), OF_ANALYSIS), request(record(value()), OF_ANALYSIS)
+    assert silent.call == told.call
+
+
+@pytest.mark.parametrize(
+    ("said", "hint"), [("generation", r"write it to <prefix>\.requests\.generation"), (CANARY, "there are generation, analysis")]
+)
+def test_a_request_that_names_another_class_is_refused(said: str, hint: str) -> None:
+    """It may stand in a topic where nobody waits for it: the sentence says where it belongs, or which classes there are."""
+    refused = refusal(record(value(**{"class": said})), OF_ANALYSIS)[1]
+    assert Reason.MALFORMED is refused.reason
+    assert re.search(hint, refused.message)
+    assert CANARY not in refused.message
+
+
+def test_a_hint_has_an_end_however_many_classes_there_are() -> None:
+    """It goes into a header of the dead letter."""
+    many = settings(classes={f"{'x' * 28}-{number}": {} for number in range(40)})
+    for said in ("other", f"{'x' * 28}-7"):
+        assert len(refusal(record(value(**{"class": said})), decoder(many.of_class(f"{'x' * 28}-8")))[1].message) < 300
 
 
 # --- what is sent reaches the callee --------------------------------------------------------------------------------------------------

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.messages.classes import Classes
 from dispatcher.core.messages.submission import Receipt, Stamp, Submission, request, request_of_line
 from dispatcher.errors import ConfigError
 
@@ -35,6 +37,20 @@ def test_a_line_is_a_request_with_its_key() -> None:
     assert made.value == b'{"upstream":"u","path":"/x","body":[123456789012345678901234567890, "\xc3\xbc", 1.5]}'
     named = request_of_line(b'{"key": "doc:1", "id": "mine", "upstream": "u"}', STAMP)
     assert (named.request_id, named.headers[0]) == ("mine", ("ce_id", b"mine"))
+
+
+def test_the_class_of_a_request_is_looked_at_before_it_is_sent() -> None:
+    """As a worker would: its topic's class may be said, another one may not, and none where there are none."""
+    of = replace(STAMP, classes=Classes({"generation": "r.generation", "analysis": "r.analysis"}, "analysis"))
+    value = b'{"upstream":"u","class":"analysis"}'
+    assert value == request("k", value, of).value
+    for said, stamp, message in (
+        ("generation", of, "write it to"),
+        ("other", of, "generation, analysis"),
+        ("analysis", STAMP, "no .classes"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            request("k", json.dumps({"upstream": "u", "class": said}).encode(), stamp)
 
 
 def test_what_a_line_passes_on_stays_as_it_was_written() -> None:
