@@ -20,6 +20,16 @@ class GroupProtocol:
 
     name = "auto"
 
+    @classmethod
+    def is_classic(cls) -> bool:
+        """Whether members count their session themselves: without their coordinator they take it for lost."""
+        return cls.name in {"cooperative", "eager"}
+
+    @classmethod
+    def of(cls, sections: dict[str, Any]) -> str:
+        """What these settings can have of it: cooperative-sticky knows no siblings, and classes are refused with it."""
+        return "eager" if cls.name == "cooperative" and "classes" in sections else cls.name
+
 
 class SettingsFactory:
     """Makes settings whose topics and group carry one test's prefix, creates the topics, and deletes them at the end.
@@ -38,9 +48,8 @@ class SettingsFactory:
         given: dict[str, Any] = dict(sections)
         given["kafka"] = {"bootstrap_servers": self.bootstrap} | given.get("kafka", {})
         given["topics"] = {"prefix": self.prefix, "partitions": partitions, "replication_factor": self.copies} | given.get("topics", {})
-        given["worker"] = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0, "protocol": GroupProtocol.name} | given.get(
-            "worker", {}
-        )
+        ours = {"group": self.prefix, "slot": f"{self.prefix}-0", "http_port": 0, "protocol": GroupProtocol.of(sections)}
+        given["worker"] = ours | given.get("worker", {})
         settings = Settings.model_validate(given)
         self._made.append(settings)
         if init:

@@ -79,7 +79,7 @@ def test_a_node_that_fails_costs_no_call(
         eventually(lambda: number not in nodes.alive(), what="the node is away")
         replies.read()
         began = time.monotonic()
-        print(f"{victim} {harm}: replies in every partition after {_seconds_to_replies(replies, began):.1f} s")
+        print(f"{victim} {harm}: replies in every partition after {_seconds_to_replies(replies, began, running):.1f} s")
         let_pass(LONG_S, "it was away for long", since=began)
         nodes.mend()
         names += _submit(set_up, KEYS, "later")
@@ -281,9 +281,13 @@ def _failures(worker: Worker) -> set[str]:
     return {event["error_type"] for event in worker.events("publish_failed")}
 
 
-def _seconds_to_replies(replies: Replies, since: float) -> float:
-    """Wait until every partition has had a reply since then, and give how long that took."""
-    eventually(lambda: {r.partition for r, at in _read(replies) if at > since} == set(range(PARTITIONS)), WITHIN_S, "replies everywhere")
+def _seconds_to_replies(replies: Replies, since: float, *workers: Worker) -> float:
+    """Wait until every partition has had a reply since then, or one of these workers is gone, and give how long that took."""
+
+    def heard() -> bool:
+        return {r.partition for r, at in _read(replies) if at > since} == set(range(PARTITIONS))
+
+    eventually(lambda: heard() or _gone(workers), WITHIN_S, "replies everywhere")
     return time.monotonic() - since
 
 
