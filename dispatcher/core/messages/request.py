@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -185,12 +186,13 @@ class Decoder:
         attempts_max = body.attempts_max or upstream.attempts_max
         deadline = None if body.deadline is None else rfc3339_s(body.deadline)
         halts, is_timed, repeats = body.after_failure == "halt_key", body.timeout_s is not None, body.repeat == "allowed"
-        alike = series_of(body.upstream, body.path, body.body)
+        sent = _sent(body, payload)
+        alike = series_of(body.upstream, body.path, sent)
         series = alike if upstream.adaptive_timeout else None
         can_repeat = envelope.is_named and self.settings.worker.dedup_window_s > 0
         made_of = fingerprint(call) if can_repeat else b""
         metadata = written.get("metadata")
-        claim = claim_of(body.upstream, credential, alike.model, body.body, len(payload or b""), self.settings.limits.values())
+        claim = claim_of(body.upstream, credential, alike.model, sent, len(payload or b""), self.settings.limits.values())
         traits = halts, deadline, series, is_timed, made_of, repeats, body.priority, alike.model, body.agent or ""
         return Request(record, envelope, call, claim, attempts_max, metadata, *traits)
 
@@ -312,6 +314,16 @@ def _payload(body: RequestBody, written: Mapping[str, bytes]) -> bytes | Refusal
             return Refusal(Reason.MALFORMED, "field body_base64 is not base64")
     # `null` is a JSON body too, when it was given.
     return written.get("body")
+
+
+def _sent(body: RequestBody, payload: bytes | None) -> object:
+    """The JSON that is sent, None for other bytes: under which limits a call is does not hang on how its request writes it."""
+    if body.body_base64 is None or payload is None or payload.lstrip()[:1] != b"{":
+        return body.body
+    try:
+        return orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def never(body: RequestBody) -> Refusal | None:

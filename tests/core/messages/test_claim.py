@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -53,6 +54,24 @@ def test_output_is_bounded_as_providers_write_it(body: object, output: int) -> N
 def test_no_sender_makes_a_number_that_is_too_large() -> None:
     """A thousand million is what a limit may hold."""
     assert TOKENS_MAX == expected_tokens({"max_tokens": TOKENS_MAX, "n": TOKENS_MAX}, 1 << 20)
+
+
+@pytest.mark.parametrize("written", [{"body": CHAT}, {"body_base64": base64.b64encode(b' {"model": "m-1", "max_tokens": 50}').decode()}])
+def test_a_model_is_seen_however_its_body_is_written(written: dict[str, Any]) -> None:
+    """As JSON, and as bytes that are JSON to the callee: who could choose would choose whether a limit counts."""
+    of = decoder(settings(limits={"m": {"model": "m-1", "tokens": 1000, "window_s": 60}}))
+    made = request(record(value(**written)), of)
+    assert made.call.body is not None
+    assert Claim("openai", None, "m-1", -(-len(made.call.body) // 4) + 50) == made.claim
+    assert "m-1" == made.model
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[1]", b'{"model": NaN}', b"{" * 100_000, b'{"a":' * 100_000])
+def test_bytes_that_are_no_json_object_name_no_model(content: bytes) -> None:
+    """They are sent as they are, and nothing raises."""
+    of = decoder(settings(limits={"m": {"model": "m-1", "tokens": 1000, "window_s": 60}}))
+    made = request(record(value(body_base64=base64.b64encode(content).decode())), of)
+    assert Claim("openai", None, "", -(-len(content) // 4)) == made.claim
 
 
 def test_a_request_carries_its_claim() -> None:

@@ -21,6 +21,11 @@ SERIES: list[tuple[str, object, tuple[str, bool]]] = [
     ("/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", {"contents": []}, ("gemini-2.5-flash", True)),
     ("/model/anthropic.claude-v2/converse", {}, ("anthropic.claude-v2", False)),
     ("/model/anthropic.claude-v2/converse-stream", {}, ("anthropic.claude-v2", True)),
+    # Names of Bedrock end in a version with a colon, which its clients write with a percent sign.
+    ("/model/anthropic.claude-sonnet-4-5-v1:0/converse", {}, ("anthropic.claude-sonnet-4-5-v1:0", False)),
+    ("/model/anthropic.claude-sonnet-4-5-v1%3A0/converse-stream", {}, ("anthropic.claude-sonnet-4-5-v1:0", True)),
+    ("/models/ft:gpt-4:us::7/infer", {}, ("ft:gpt-4:us::7", False)),
+    ("/models/%F0%9F/infer", {}, ("\ufffd", False)),
     ("/openai/deployments/mine/chat/completions?api-version=1", {"stream": True}, ("mine", True)),
     ("/openai/deployments/mine/chat/completions?api-version=1", {"model": "m-1"}, ("m-1", False)),
     ("/models/" + "m" * 200 + ":generateContent", {}, ("", False)),
