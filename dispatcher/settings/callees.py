@@ -8,6 +8,8 @@ from pydantic import Field, SecretStr, model_validator
 
 from dispatcher.settings.section import MIB, Alias, Count, ModelName, Positive, Section
 
+# More than any callee takes, and less than a count that workers tell each other has room for.
+Most = Annotated[int, Field(ge=1, le=10**12)]
 # Measured: see LimitSettings.margin_s.
 MARGIN_MIN_S = 0.015
 
@@ -120,10 +122,10 @@ class LimitSettings(Section):
     upstream: Alias | None = None
     model: ModelName | None = None
     # Open at once.
-    concurrency: Count | None = None
+    concurrency: Most | None = None
     # In any window of so many seconds: calls, and tokens that go in and come out.
-    requests: Count | None = None
-    tokens: Count | None = None
+    requests: Most | None = None
+    tokens: Most | None = None
     window_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
     # How the callee counts. "window": no more in any window, whenever it begins; "bucket": refilled all the time, so that a whole bucket
     # may be used at once, and twice as much in one window. The first is never more than the second lets through: it is the default.

@@ -42,6 +42,7 @@ def test_the_example_is_one() -> None:
         ('model = "m"\ntokens = 5\n', "limits.l: requests and tokens need window_s"),
         ('model = "m"\nconcurrency = 5\nwindow_s = 1\n', "limits.l: window_s needs requests or tokens"),
         ('model = "m"\nconcurrency = 0\n', "limits.l.concurrency must be at least 1"),
+        ('model = "m"\ntokens = 99999999999999999999\nwindow_s = 1\n', "limits.l.tokens must be at most 1e+12"),
         ('model = "m"\nrequests = 5\nwindow_s = 1\ncounting = "fixed"\n', "limits.l.counting must be one of window, bucket"),
         ('credential = "sk-canary-1"\nconcurrency = 5\n', "limits.l.credential is not in [credentials], which has a, b"),
         ('upstream = "sk-canary-1"\nconcurrency = 5\n', "limits.l.upstream is not in [upstreams], which has u"),

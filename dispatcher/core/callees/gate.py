@@ -79,7 +79,7 @@ class Gate(Generic[_W]):
         wait_max_s: float = 600.0,
         limits: Mapping[str, LimitSettings] | None = None,
     ) -> None:
-        self._limiter = Limiter(limits or {})
+        self._limiter = Limiter(limits or {}, wait_max_s)
         self._ways = {name: Way(of) for name, of in upstreams.items()}
         self._families: dict[str, Family[_W]] = {}
         for members in self._limiter.families(upstreams):

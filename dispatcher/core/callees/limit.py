@@ -20,12 +20,13 @@ from dispatcher.settings import LimitSettings
 class Limit:
     """Owned by the gate's limiter. Times are monotonic seconds. `until`: nobody is let through from then on.
 
-    `losses` counts how often something of it was taken away: what was let through before may be too much since.
+    `losses` counts how often something of it was taken away: what was let through before may be too much since. No call counts for more
+    than what `wait_max_s` lets through.
     """
 
     __slots__ = ("_concurrency", "_lateness", "_meters", "_most_open", "_restraint", "losses", "of", "until")
 
-    def __init__(self, of: LimitSettings) -> None:
+    def __init__(self, of: LimitSettings, wait_max_s: float = 600.0) -> None:
         self.of = of
         self._concurrency = None if of.concurrency is None else Concurrency()
         self._most_open = of.concurrency or 0
@@ -34,7 +35,7 @@ class Limit:
         self._restraint = Restraint(of.window_s)
         self._lateness = Lateness(of.slack_s)
         amounts = ((REQUESTS, of.requests), (TOKENS, of.tokens))
-        self._meters = tuple(_meter(name, most, of) for name, most in amounts if most is not None)
+        self._meters = tuple(_meter(name, most, of, wait_max_s) for name, most in amounts if most is not None)
 
     @property
     def is_closed(self) -> bool:
@@ -144,8 +145,8 @@ class Limit:
         return max(min(1, self._most_open), int(self._most_open * self._restraint.factor(now) + 1e-9))
 
 
-def _meter(dimension: str, most: int, of: LimitSettings) -> Meter:
+def _meter(dimension: str, most: int, of: LimitSettings, wait_max_s: float) -> Meter:
     assert of.window_s is not None
     span_s = of.window_s + of.slack_s
     counter = Bucket(of.window_s) if of.counting == "bucket" else Window(span_s)
-    return Meter(dimension, most, of.window_s, span_s, counter)
+    return Meter(dimension, most, of.window_s, span_s, counter, wait_max_s)

@@ -14,10 +14,10 @@ from dispatcher.settings import LimitSettings, UpstreamSettings
 
 
 class Limiter:
-    """Owned by the gate. `limits` by name, as they are configured."""
+    """Owned by the gate. `limits` by name, as they are configured; `wait_max_s` as `Limit`'s."""
 
-    def __init__(self, limits: Mapping[str, LimitSettings]) -> None:
-        self.limits = {name: Limit(of) for name, of in limits.items()}
+    def __init__(self, limits: Mapping[str, LimitSettings], wait_max_s: float) -> None:
+        self.limits = {name: Limit(of, wait_max_s) for name, of in limits.items()}
         self._models = {of.model for of in limits.values() if of.model is not None}
         self._known: dict[tuple[str, str | None, str], tuple[Limit, ...]] = {}
 

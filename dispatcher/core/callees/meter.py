@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dispatcher.core.callees.bucket import Bucket
@@ -17,16 +18,17 @@ class Meter:
     """Owned by one limit. `dimension`: what is counted; `most`: how much of it in a window. Amounts are whole numbers.
 
     `ours` is what of that is this worker's, a `factor` how much of it may be used after complaints. What is used counts for `span_s`; what
-    is `held` is for calls that are about to begin.
+    is `held` is for calls that are about to begin. No call counts for more than `longest_s` of it: whatever its request or its callee says.
     """
 
-    __slots__ = ("_ceiling", "_counter", "dimension", "held", "most", "ours", "span_s", "window_s")
+    __slots__ = ("_ceiling", "_counter", "_largest", "dimension", "held", "most", "ours", "span_s", "window_s")
 
-    def __init__(self, dimension: str, most: int, window_s: float, span_s: float, counter: Window | Bucket) -> None:
+    def __init__(self, dimension: str, most: int, window_s: float, span_s: float, counter: Window | Bucket, longest_s: float) -> None:
         self.dimension = dimension
         self.most = self.ours = most
         self.window_s = window_s
         self.span_s = span_s
+        self._largest = most * max(1, math.ceil(longest_s / window_s))
         self._counter = counter
         self._ceiling = Ceiling()
         self.held = 0
@@ -71,6 +73,7 @@ class Meter:
 
     def hold(self, amount: int) -> Entry:
         """Let a call through that is expected to use so much."""
+        amount = min(amount, self._largest)
         self.held += amount
         return Entry(self, amount, self._ceiling.take(amount))
 
@@ -81,6 +84,7 @@ class Meter:
 
     def settle(self, entry: Entry, amount: int, capacity: int, now: float) -> None:
         """So much was used by it in the end; 0 where it was not made, or its callee did not take it."""
+        amount = min(amount, self._largest)
         if entry.slot is None:
             self.held -= entry.amount
         else:

@@ -240,6 +240,20 @@ def test_what_is_ours_of_a_limit_is_what_is_used_of_it() -> None:
 
 
 @pytest.mark.parametrize("counting", ["window", "bucket"])
+def test_no_call_holds_a_limit_for_years(counting: str) -> None:
+    """A callee that tells of a million million tokens, and a request that wants as many: it counts for as long as anything else waits."""
+    of = limit(counting=counting, tokens=1000, window_s=60)
+    made(of, tokens=100).end(OK, Statement(tokens=10**12), NOW, 600.0)
+    assert NOW < (of.free_at(1, NOW) or NOW) <= NOW + 660
+    of = limit(counting=counting, tokens=1000, window_s=60)
+    made(of, tokens=10**9).end(FAILED, SILENT, NOW, 600.0)
+    assert NOW < (of.free_at(1, NOW) or NOW) <= NOW + 660
+    of = limit(counting=counting, tokens=1000, window_s=60)
+    made(of, tokens=10**9).end(OK, Statement(tokens=100), NOW, 600.0)
+    assert (NOW, True) == (of.free_at(900, NOW), NOW < (of.free_at(901, NOW) or NOW))
+
+
+@pytest.mark.parametrize("counting", ["window", "bucket"])
 def test_what_others_have_spent_of_what_is_gained_counts_for_a_window(counting: str) -> None:
     """Whoever had it may have used it in this window; what he had not used may be used at once."""
     for spent, at_once in ((8, 0), (3, 5), (0, 8)):
