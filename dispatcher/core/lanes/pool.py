@@ -158,7 +158,7 @@ class Pool:
         reserve = self.budget.of.reserve_usd
         spare = left - reserve if self._goes_before(other) else left
         if spare >= 2 * reserve:
-            return (spare * _HALF).quantize(UNIT, ROUND_FLOOR)
+            return (spare * _HALF).quantize(UNIT, ROUND_FLOOR) or spare
         return spare if spare > 0 and (left < reserve or not account.reserved) else NOTHING
 
     def _want(self, account: Account, left: Decimal, wall: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from dispatcher.core.internal.account import Account
 from dispatcher.core.internal.budget import DAY_S
 from dispatcher.core.lanes.pool import AGAIN_S, ANSWER_MAX_S, WANT_S, Answer
+from tests.core import pools
 from tests.core.pools import NAME, NOTHING, RESERVE, TODAY, Worlds
 from tests.specimens import WALL
 
@@ -37,6 +39,12 @@ def test_shares_that_pay_no_call_are_put_together() -> None:
     world = Worlds("1", 12)
     assert world.calls(7, "0.3") == 3
     assert world.calls(2, "0.3") == 0
+
+
+def test_what_cannot_be_halved_is_given_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of a ten-millionth of a dollar, where a millionth is the least that parts are made of."""
+    monkeypatch.setattr(pools, "RESERVE", Decimal("0.0000001"))
+    assert Worlds("0.000002").calls(1, "0.0000001") == 20
 
 
 def test_who_has_calls_in_flight_says_nothing_of_the_end() -> None:
