@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ _EXIT_CODES = (
     "Exit codes: 0 done, 1 the call or an item of a batch failed, 2 usage or configuration, 3 Kafka unreachable or refusing, "
     "4 timed out waiting, 5 refused, 130 interrupted."
 )
+# What rich would take for markup, and leave out: the names of tables, such as [budgets].
+_MARKUP = re.compile(r"\[(?=[a-z#/@])")
 # What `--help` lists, in this order; a command without a place here stands under "Other".
 _PANELS = {
     "Run": ("dev", "worker", "demo"),
@@ -193,6 +196,8 @@ def _share(shared: list[Any], command: Any) -> None:  # noqa: ANN401 - Click's c
             twin.expose_value = False
             twin.callback = _taker(option.name)
             command.params.append(twin)
+    for shown in (command, *command.params):
+        shown.help = None if shown.help is None else _MARKUP.sub(r"\\[", shown.help)
     for option in command.params:
         if getattr(option, "is_flag", False) and option.metavar is None:
             option.metavar = ""  # typer would print `<bool>` behind an option that takes no value

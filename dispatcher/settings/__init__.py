@@ -111,6 +111,19 @@ class Settings(Section):
         return self
 
     @model_validator(mode="after")
+    def _budgets_are_told_apart(self) -> Settings:
+        known: dict[tuple[str, str], str] = {}
+        for name, budget in self.budgets.items():
+            for of in ("keys", "credentials", "agents"):
+                for place, pattern in enumerate(getattr(budget, of), 1):
+                    other = known.setdefault((of, pattern), name)
+                    if other != name:
+                        # As above: what is written there is not repeated.
+                        words = f"item {place} of budgets.{name}.{of} stands in budgets.{other}, too"
+                        raise ValueError(f"{words}, and one of them would not count: keep one")
+        return self
+
+    @model_validator(mode="after")
     def _classes_are_kept(self) -> Settings:
         if not self.classes:
             return self

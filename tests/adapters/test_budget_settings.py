@@ -55,6 +55,11 @@ def test_what_could_not_be_held_is_refused(tmp_path: Path, text: str, sentence: 
         ("", "budgets.b: says whose it is in one way"),
         ('agents = ["a"]\nkeys = ["doc:*"]\n', "budgets.b: says whose it is in one way"),
         ('credentials = ["team-*", "team-b"]\n', "item 2 of budgets.b.credentials is not in [credentials], which has team-a"),
+        ('agents = ["a*b"]\n', "budgets.b.agents.0 must be a name, or a beginning of names and a *"),
+        (
+            'agents = ["x", "a"]\n[budgets.c]\nagents = ["b", "a"]\nusd_per_day = 2\nreserve_usd = 1\n',
+            "item 2 of budgets.c.agents stands in budgets.b, too, and one of them would not count",
+        ),
         ('agents = ["*"]\n[worker]\npublishing = "at_least_once"\n', "budgets.b is shared by all partitions, which is kept only where"),
     ],
 )

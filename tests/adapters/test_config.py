@@ -309,6 +309,8 @@ def test_secrets_from_files_by_variable(given: Given, tmp_path: Path) -> None:
         ("[upstreams]\nx = 3\n", "upstreams.x must be a table"),
         ("kafka = 3\n", "kafka must be a table"),
         ("[kafka]\nsasl_password = [1]\n", "kafka.sasl.password must be text"),
+        ("[classes.Fast]\n", "each name under classes must be 1 to 32 small letters"),
+        ('[agents.""]\n', "each name under agents must be 1 to 200 characters long"),
         ('[upstreams."a b"]\nbase_url = "http://x"\n', "each name under upstreams must be an alias"),
         ("[credentials.a]\n", "credentials.a: needs exactly one of value"),
         ("[worker]\ndrain_s = 400\n", "worker: drain_s (400)"),

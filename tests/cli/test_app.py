@@ -237,6 +237,12 @@ def test_help_lists_sections_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     assert "Other" not in out
 
 
+def test_help_names_tables_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    """In brackets, as they stand in the file: they are no markup."""
+    assert main(["usage", "--help"]) == 0
+    assert "[budgets]" in capsys.readouterr().out
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """The version of the product, as text and as an object."""
     assert main(["version"]) == 0

@@ -22,6 +22,14 @@ _SHAPES = {
     "slot": "1 to 150 letters, digits, dots, - or _",
 }
 _ALIAS = "an alias: 1 to 64 letters, digits, dots, - or _, the first one a letter or digit"
+# The same of what stands in lists that are not of aliases, by the list's name; and of the names of tables.
+_WHOSE = "a name, or a beginning of names and a *"
+_ITEMS = {"keys": _WHOSE, "credentials": _WHOSE, "agents": _WHOSE}
+_NAMES = {
+    "models": _MODEL,
+    "agents": "1 to 200 characters long",
+    "classes": "1 to 32 small letters, digits, - or _, the first one a letter or digit",
+}
 _LIMITS = {
     "greater_than": ("greater than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -40,7 +48,7 @@ def config_error(failure: ValidationError, sources: Mapping[Path, str]) -> Confi
         name = dotted(path)
         return ConfigError(f"{name}: {context['error']}" if name else str(context["error"]))
     if path[-1] == "[key]":
-        return ConfigError(f"each name under {path[0]} must be {_MODEL if path[0] == 'models' else _ALIAS}{_origin(path[:-1], sources)}")
+        return ConfigError(f"each name under {path[0]} must be {_NAMES.get(path[0], _ALIAS)}{_origin(path[:-1], sources)}")
     if kind_of == "extra_forbidden":  # only a program's own flags come here: other sources are checked name by name
         return ConfigError(f"{dotted(path)} does not exist{_origin(path, sources)}")
     if kind_of == "missing":
@@ -61,7 +69,7 @@ def _must(kind_of: str, path: Path, context: Mapping[str, Any]) -> str:
         return f"{words} {context[key]:g}"
     item = path[-1].isdigit()
     if kind_of == "string_pattern_mismatch":
-        return _ALIAS if item else _SHAPES.get(path[-1], "spelt differently")
+        return (_ITEMS.get(path[-2], _ALIAS) if path[0] == "budgets" else _ALIAS) if item else _SHAPES.get(path[-1], "spelt differently")
     if kind_of == "string_too_short":
         return "at least one character long" if context["min_length"] == 1 else f"at least {context['min_length']} characters long"
     if kind_of == "string_too_long":
