@@ -29,9 +29,10 @@ class Ceiling:
         self._left -= amount
         return self.taken
 
-    def give_back(self, amount: int) -> None:
-        """It was not used after all; less than 0: more was."""
-        self._left += amount
+    def give_back(self, amount: int, mark: int) -> None:
+        """The call with that mark did not use it after all; less than 0: it used more. What a later call was told had nothing of that."""
+        if amount < 0 or mark > self._mark:
+            self._left += amount
 
     def hear(self, left: float, until: float, mark: int, now: float) -> None:
         """The call with that mark was told that so much is left until then."""

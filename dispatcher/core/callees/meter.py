@@ -89,7 +89,7 @@ class Meter:
             self.held -= entry.amount
         else:
             self._counter.correct(entry.slot, amount - entry.amount, capacity, now)
-        self._ceiling.give_back(entry.amount - amount)
+        self._ceiling.give_back(entry.amount - amount, entry.mark)
 
     def late(self, entry: Entry, began: float, by_s: float) -> None:
         """Its call, made then, may have come so much later to its callee than others do."""

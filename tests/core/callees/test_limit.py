@@ -152,6 +152,28 @@ def test_the_word_of_the_last_call_counts() -> None:
     assert 4 == free(again, NOW + 31)
 
 
+@pytest.mark.parametrize(("finding", "used"), [(NOT_SENT, None), (OK, 10)])
+def test_what_comes_back_of_an_earlier_call_was_never_in_a_later_ones_word(finding: Finding, used: int | None) -> None:
+    """Two have begun, and the second is told that 100 are left: the first was not sent, or took less; there are no more for that."""
+    of = limit(tokens=1000, window_s=60)
+    first, second = made(of, tokens=200), made(of, tokens=200)
+    second.end(OK, Statement(200, {"tokens": Allowance(100, 60.0)}), NOW + 1, 600.0)
+    first.end(finding, Statement(used), NOW + 2, 600.0)
+    assert (NOW + 2, NOW + 61) == (of.free_at(100, NOW + 2), of.free_at(101, NOW + 2))
+
+
+def test_what_comes_back_of_a_later_call_is_left_as_before() -> None:
+    """It was taken off what the first one was told; and what an earlier one took more than was expected nobody had told."""
+    of = limit(tokens=1000, window_s=60)
+    first, second, third = (made(of, tokens=200) for _ in range(3))
+    second.end(OK, Statement(200, {"tokens": Allowance(300, 60.0)}), NOW + 1, 600.0)
+    assert (NOW + 1, NOW + 61) == (of.free_at(100, NOW + 1), of.free_at(101, NOW + 1))
+    third.end(NOT_SENT, SILENT, NOW + 2, 600.0)
+    assert (NOW + 2, NOW + 61) == (of.free_at(300, NOW + 2), of.free_at(301, NOW + 2))
+    first.end(OK, Statement(250), NOW + 3, 600.0)
+    assert (NOW + 3, NOW + 61) == (of.free_at(250, NOW + 3), of.free_at(251, NOW + 3))
+
+
 def test_no_reset_is_believed_beyond_what_a_request_may_wait() -> None:
     """A day: it is asked again in ten minutes. One that is not said is a window."""
     of = limit(requests=10, window_s=60)
