@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from dispatcher.core.callees.gate import Crowd
 from dispatcher.core.callees.limit import Limit
+from dispatcher.core.callees.limiter import may_meet
 from dispatcher.core.callees.meter import CONCURRENCY, TOKENS
 from dispatcher.core.callees.shares import Quantity, Shares, Use
 from dispatcher.core.callees.stakes import Stakes
@@ -98,6 +99,6 @@ class Lending:
 def longest_calls_s(limits: Mapping[str, LimitSettings], upstreams: Mapping[str, UpstreamSettings]) -> dict[str, float]:
     """How long a call under each limit may last: as long as the most patient upstream that it may be to."""
     return {
-        name: max((of.call_timeout_s for upstream, of in upstreams.items() if limit.upstream in {None, upstream}), default=0.0)
+        name: max((of.call_timeout_s for upstream, of in upstreams.items() if may_meet(limit, upstream, of)), default=0.0)
         for name, limit in limits.items()
     }

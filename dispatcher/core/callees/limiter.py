@@ -36,7 +36,7 @@ class Limiter:
         """The upstreams, those together that share a limit, directly or over others."""
         found = [[name] for name in upstreams]
         for limit in self.limits.values():
-            members = {name for name, of in upstreams.items() if _may_meet(limit.of, name, of)}
+            members = {name for name, of in upstreams.items() if may_meet(limit.of, name, of)}
             joined = [family for family in found if not members.isdisjoint(family)]
             if len(joined) > 1:
                 found = [family for family in found if family not in joined]
@@ -54,6 +54,6 @@ def _is_of(limit: LimitSettings, claim: Claim) -> bool:
     )
 
 
-def _may_meet(limit: LimitSettings, name: str, upstream: UpstreamSettings) -> bool:
+def may_meet(limit: LimitSettings, name: str, upstream: UpstreamSettings) -> bool:
     """Whether calls to this upstream can be under this limit."""
     return limit.upstream in {None, name} and (limit.credential is None or limit.credential in upstream.credentials)
