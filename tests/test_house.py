@@ -283,6 +283,12 @@ def test_documents_name_real_commands(name: str, command: docs.Command) -> None:
     assert docs.unknown_targets(name, text, (ROOT / "Makefile").read_text()) == []
 
 
+def test_the_table_of_examples_has_each_of_them() -> None:
+    """Once, and nothing that is not there."""
+    told = re.findall(r"^\| `([^`]+)` \|", (ROOT / "examples/README.md").read_text(), re.MULTILINE)
+    assert sorted(path.name for path in (ROOT / "examples").iterdir() if path.name != "README.md") == sorted(told)
+
+
 def test_an_unknown_target_in_a_document_is_found() -> None:
     """`make` of something that the Makefile has not is found; variables are not targets."""
     assert docs.unknown_targets("planted.md", "`make tset`", "test: x\n") != []
