@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 # Pairs of upstream and model that are remembered; a group of workers uses some dozens.
 CACHE_MAX = 1000
-# What one million tokens of text are priced by: who has neither of these two is no model that is paid by the token.
-_PRICES = ("input_mtok", "output_mtok")
+# What one million tokens of text are priced by, in and out. Of 81 models the list has only one of them (embeddings, and the first
+# completions): what the other kind costs there is not known, and nothing is what the library would say.
+_INPUT, _OUTPUT = "input_mtok", "output_mtok"
 
 
 def open_price_list(settings: Settings) -> PriceList | None:
@@ -108,7 +109,8 @@ def _cost(provider: Provider, model: ModelInfo, counted: Counted, wall: float) -
     tokens, at = counted.tokens, datetime.fromtimestamp(wall, UTC)
     context = {"service_tier": counted.tier} if counted.tier else None
     prices = model.get_prices(at)
-    if all(getattr(prices, name) is None for name in _PRICES):
+    needed = {name for name, count in ((_INPUT, tokens.input), (_OUTPUT, tokens.output)) if count} or {_INPUT}
+    if any(getattr(prices, name) is None for name in needed):
         return None
     reported = {
         "input_tokens": tokens.input,

@@ -74,6 +74,14 @@ def test_a_model_that_is_not_paid_by_the_token_has_no_price() -> None:
     assert found[1] is not None
 
 
+def test_a_kind_of_tokens_without_a_price_has_none() -> None:
+    """Embeddings have no output, and no price for it; of a model that writes all the same, and whose output has none, it is not known."""
+    azure = price_list("http://127.0.0.1:4000", provider="azure", allow_private=True)
+    assert Decimal("0.00002") == cost("text-embedding-3-small", of=azure, input=1000)
+    assert Decimal("0.002") == cost("davinci", of=azure, input=1000)
+    assert cost("davinci", of=azure, input=1000, output=1) is None
+
+
 def test_names_that_callees_make_up_do_not_fill_the_memory() -> None:
     """As many are remembered as there may be."""
     prices = price_list()

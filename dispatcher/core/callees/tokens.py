@@ -108,7 +108,7 @@ def _chat(usage: Object) -> Tokens | None:
     of_prompt, of_output = _details(usage, "prompt_tokens_details"), _details(usage, "completion_tokens_details")
     read = max(_part(of_prompt, "cached_tokens"), _part(usage, "prompt_cache_hit_tokens"))
     reasoning = _part(of_output, "reasoning_tokens")
-    if reasoning and (reasoning > output or _part(usage, "total_tokens") == prompt + output + reasoning):
+    if reasoning and reasoning <= output and _part(usage, "total_tokens") == prompt + output + reasoning:
         output += reasoning
     return _whole(
         Tokens(
@@ -170,11 +170,11 @@ def _converse(usage: Object) -> Tokens | None:
 
 
 def _whole(tokens: Tokens) -> Tokens:
-    """The same; where more is said to be cached than there is, it was counted beside the input, as some gateways do."""
+    """The same; where more is said to be cached, or reasoned, than there is, it was counted beside the rest, as some gateways do."""
     cached = tokens.cache_read + tokens.cache_write
-    if cached <= tokens.input:
-        return tokens
-    return tokens + Tokens(input=cached)
+    beside_input = cached if cached > tokens.input else 0
+    beside_output = tokens.reasoning if tokens.reasoning > tokens.output else 0
+    return tokens + Tokens(input=beside_input, output=beside_output) if beside_input or beside_output else tokens
 
 
 def _count(usage: Object, name: str, absent: int | None = None) -> int | None:

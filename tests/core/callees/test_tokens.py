@@ -74,6 +74,8 @@ def test_reasoning_beside_the_completion_is_added() -> None:
     assert 309 == chat(prompt_tokens=20, completion_tokens=9, total_tokens=329, completion_tokens_details=details).output
     assert 309 == chat(prompt_tokens=20, completion_tokens=9, completion_tokens_details=details).output
     assert 400 == chat(prompt_tokens=20, completion_tokens=400, total_tokens=420, completion_tokens_details=details).output
+    responses = of({"usage": {"input_tokens": 20, "output_tokens": 9, "output_tokens_details": details}})
+    assert Counted(Tokens(20, 309, reasoning=300)) == responses
 
 
 def test_more_cached_than_there_is_was_counted_beside_it() -> None:
