@@ -84,6 +84,12 @@ class Options:
 
         return of_class(self.loaded().settings, self.class_name)
 
+    def request_settings(self) -> Settings:
+        """The same for a command about single requests, which say their class themselves where none was named."""
+        from dispatcher.client.classes import as_class  # as above
+
+        return as_class(self.loaded().settings, self.class_name)
+
     def loaded(self) -> Loaded:
         """Settle the settings and where each came from; read once, since a file may change under a running command."""
         if self._loaded is None:

@@ -66,7 +66,7 @@ def _ask(
     asked = given.request("ask")
     hear(options)
     asked = replace(asked, request_id=stamp(request_id=asked.request_id).request_id)  # to be told, whatever happens
-    with SyncDispatcher(options.class_settings(), ack_timeout_s=min(ACK_TIMEOUT_S, within_s)) as client:
+    with SyncDispatcher(options.request_settings(), ack_timeout_s=min(ACK_TIMEOUT_S, within_s)) as client:
         try:
             reply = client.ask(asked.call, timeout=within_s, **asked.options)
         except AskTimeout as error:
@@ -100,7 +100,7 @@ def _wait(
     options: Options = ctx.obj
     given = wanted(request_id)
     hear(options)
-    with SyncDispatcher(options.class_settings()) as client:
+    with SyncDispatcher(options.request_settings()) as client:
         try:
             reply = client.wait(given, timeout=options.timeout_s)
         except WaitTimeout as error:
@@ -179,7 +179,7 @@ def _record_line(options: Options, reply: Reply) -> bytes:
 
     span = Span(Position(Anchor.OFFSET, reply.offset), Position(Anchor.OFFSET, reply.offset + 1))
     query = Query(span, (reply.partition,), until_end=True)
-    with replies(options.class_settings(), query, topic=reply.topic, timeout_s=options.timeout_s) as search:
+    with replies(options.request_settings(), query, topic=reply.topic, timeout_s=options.timeout_s) as search:
         record = next(iter(search), None)
     if record is None:
         raise CallFailed("the reply came and is not in its topic any more", f"request {word(reply.request_id)}")

@@ -44,7 +44,7 @@ def _cancel(
     options: Options = ctx.obj
     wanted = ask.wanted(request_id)
     ask.hear(options)
-    with SyncDispatcher(options.class_settings()) as client:
+    with SyncDispatcher(options.request_settings()) as client:
         reply = client.cancel(wanted, reason=reason, timeout=options.timeout_s or CANCEL_TIMEOUT_S)
     is_cancelled = reply.status is Status.CANCELLED
     if options.json:

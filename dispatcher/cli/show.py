@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
+from dispatcher.cli import ask
 from dispatcher.cli.app import Options
 from dispatcher.cli.rows import moment, say, word
 from dispatcher.errors import CallFailed
@@ -22,7 +23,15 @@ def register(app: typer.Typer) -> None:
     app.command("show")(_show)
 
 
-def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id of the request, or topic/partition/offset.")]) -> None:
+def _show(
+    ctx: typer.Context,
+    request_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID|@FILE|-", help="Id of the request, or topic/partition/offset; or its receipt (JSON) in a file or on stdin."
+        ),
+    ],
+) -> None:
     """Show where a request stands: queued (lane, place in it, parked or not), running, terminal (status, where the reply is), or not_found.
 
     What is known is what is committed: a worker publishes some milliseconds after a call has ended. Exit code 1 for not_found.
@@ -31,10 +40,12 @@ def _show(ctx: typer.Context, request_id: Annotated[str, typer.Argument(help="Id
     from dispatcher.core.operations.standing import NotFound
 
     options: Options = ctx.obj
-    found = stands(options.class_settings(), request_id, timeout_s=options.timeout_s)
-    say(orjson.dumps({"request_id": request_id} | _object(found)) if options.json else _text(found))
+    given = ask.wanted(request_id)
+    name = given if isinstance(given, str) else given.request_id
+    found = stands(options.request_settings(), given, timeout_s=options.timeout_s)
+    say(orjson.dumps({"request_id": name} | _object(found)) if options.json else _text(found))
     if isinstance(found.standing, NotFound):
-        raise CallFailed(f"there is no request {word(request_id[:200])}", "retention may have removed it, or it is of another cluster")
+        raise CallFailed(f"there is no request {word(name[:200])}", "retention may have removed it, or it is of another cluster")
 
 
 def _object(found: Found) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _submit(
 def _submit_one(options: Options, given: request.Given) -> None:
     from dispatcher import client
 
-    settings = options.class_settings()
+    settings = options.request_settings()
     stamp = client.stamp(request_id=given.request_id, settings=settings)
     submission = given.request("submit", ", or --jsonl FILE").submission(stamp)
     with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
@@ -80,7 +80,7 @@ def _submit_lines(options: Options, path: str) -> None:
     """Submit a file of requests. A bad line is named and the others still go; a broker that is lost ends it."""
     from dispatcher import client
 
-    settings = options.class_settings()
+    settings = options.request_settings()
     batch = _Batch(path, settings)
     with client.Submitter(settings, timeout_s=options.timeout_s) as submitter:
         for outcome in submitter.submit_many(batch):

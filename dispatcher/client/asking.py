@@ -36,7 +36,8 @@ class Asking:
         """
         connection = self._connection
         listener = connection.listener
-        partition, watch = await patiently(partial(self._listen, submission.key or b""))
+        topic = submission.topic or connection.topics.requests
+        partition, watch = await patiently(partial(self._listen, topic, submission.key or b""))
         first = hearing(watch, None)
         try:
             self._outgoing, acknowledged = connection.send(submission)
@@ -48,11 +49,11 @@ class Asking:
             if self._outgoing is not None:
                 self._outgoing.withdraw()
 
-    async def _listen(self, key: bytes) -> tuple[int, Watch]:
+    async def _listen(self, topic: str, key: bytes) -> tuple[int, Watch]:
         """Listen where the reply will come, and tell the request's partition."""
         connection = self._connection
-        partition = partition_for(key, await connection.count(connection.topics.requests))
-        refuse_own_lane(connection.topics.requests, partition, key=key)
+        partition = partition_for(key, await connection.count(topic))
+        refuse_own_lane(topic, partition, key=key, siblings=connection.request_topics)
         return partition, await connection.listener.watch(self._request_id, [await connection.reply_place(partition)])
 
     def late(self, timeout_s: float) -> DispatcherError:
@@ -89,7 +90,7 @@ class Asking:
             if receipt.partition != partition:
                 # The request topic has grown under us: the reply stands elsewhere, perhaps already.
                 self._connection.forget_counts()
-                return await Waiting(self._connection, sought(receipt, receipt.topic)).found()
+                return await Waiting(self._connection, sought(receipt, (receipt.topic,))).found()
             # From what was heard first on: now it is known whose it is.
             return await next_reply(watch, (receipt.topic, receipt.partition, receipt.offset))
         except ReplyGone:

@@ -91,7 +91,7 @@ class Request:
     `after_failure`: `halt_key` holds the lane behind a dead letter until somebody resumes or skips (`dispatcher lanes`). `repeat`: `never`
     makes no second call of what may have been done, whatever happens; its reply may then be dead with the reason `outcome_unknown`.
     `priority`: 0 to 9, 9 is the most urgent and 4 usual; which of a worker's lanes that are ready calls first. `agent`: who asks, where
-    workers share a lane among its agents.
+    workers share a lane among its agents. `class_`: its class, where there are some.
     """
 
     call: Call
@@ -106,6 +106,7 @@ class Request:
     repeat: Repeat | None = None
     priority: int | None = None
     agent: str | None = None
+    class_: str | None = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -122,7 +123,7 @@ class Request:
             value |= {"body": orjson.Fragment(call.body)} if call.is_json else {"body_base64": base64.b64encode(call.body).decode("ascii")}
         optional = {"deadline": self._deadline(stamp), "credential": self.credential, "timeout_s": self.timeout_s}
         optional |= {"attempts_max": self.attempts_max, "repeat": self.repeat, "after_failure": self.after_failure}
-        optional |= {"priority": self.priority, "agent": self.agent, "metadata": self.metadata}
+        optional |= {"priority": self.priority, "agent": self.agent, "class": self.class_, "metadata": self.metadata}
         value |= {name: given for name, given in optional.items() if given is not None}
         made = request(self.key, _dumped(value, "the request"), stamp)
         return replace(made, headers=(*made.headers, *reply_to))

@@ -43,11 +43,11 @@ class Cancelling:
         Errors: CallFailed where there is no such request, ReplyGone where it has ended and its reply is not there any more, BrokerError.
         """
         async with self._turns.turn():
-            topic_id = await self._connection.topic_id()
-            request = await self._request(topic_id)
-        if request is None:
+            found = await self._request()
+        if found is None:
             hint = "retention may have removed it, or it is of another cluster"
             raise CallFailed(f"there is no request {self._wanted.name[:200]!a}", hint)
+        request, topic_id = found
         if not await self._connection.lookback.is_settled(request.topic, request.partition, request.offset):
             await self._write(request, topic_id)
         return await Waiting(self._connection, await self._answered(request, topic_id)).found()
@@ -62,26 +62,28 @@ class Cancelling:
             return _unknown(name)
         return self._connection.trouble() or WaitTimeout(f"nothing was written within {timeout_s:g} s", "give it more time")
 
-    async def _request(self, topic_id: str) -> Record | None:
-        """Find the request's record: at its place, if that is the one that is meant, or by its id. The first of several counts."""
-        topic, wanted = self._settings.topics.requests, self._wanted
-        if wanted.request is None:
-            for span in _spans(wanted.since_ms):
-                if (found := await self._first(Query(span, until_end=True, request_id=wanted.name))) is not None:
-                    return found
-            return None
-        of, partition, offset = wanted.request
-        if of != topic:
-            return None
-        span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
-        found = await self._first(Query(span, (await self._connection.existing(topic, partition),), until_end=True))
-        # A receipt's id may be one that its request was given; a topic of this name may have been made anew since.
-        names = set() if found is None else {header(found, "ce_id"), position_id(found, topic_id)}
-        return found if wanted.is_place or wanted.name in names else None
+    async def _request(self) -> tuple[Record, str] | None:
+        """Find the request's record: at its place, if that is the one that is meant, or by its id, and its topic's id.
 
-    async def _first(self, query: Query) -> Record | None:
-        async with Feed(partial(search.requests, self._settings, query), lambda record: record) as feed:
-            return await anext(feed, None)
+        The first of several counts.
+        """
+        wanted = self._wanted
+        if wanted.request is None:
+            for view in self._settings.meant:
+                topic_id = await self._connection.topic_id(view.topics.requests)
+                for span in _spans(wanted.since_ms):
+                    if (found := await _first(view, Query(span, until_end=True, request_id=wanted.name))) is not None:
+                        return found, topic_id
+            return None
+        topic, partition, offset = wanted.request
+        if (of := self._settings.view_of(topic)) is None:
+            return None
+        topic_id = await self._connection.topic_id(topic)
+        span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
+        there = await _first(of, Query(span, (await self._connection.existing(topic, partition),), until_end=True))
+        # A receipt's id may be one that its request was given; a topic of this name may have been made anew since.
+        names = set() if there is None else {header(there, "ce_id"), position_id(there, topic_id)}
+        return None if there is None or not (wanted.is_place or wanted.name in names) else (there, topic_id)
 
     async def _write(self, request: Record, topic_id: str) -> None:
         """Write the command; a second one of its kind is as good as the first. WaitTimeout where it may stand there."""
@@ -116,6 +118,11 @@ class Cancelling:
             reply_partition=envelope.reply_partition,
             is_place=False,
         )
+
+
+async def _first(view: Settings, query: Query) -> Record | None:
+    async with Feed(partial(search.requests, view, query), lambda record: record) as feed:
+        return await anext(feed, None)
 
 
 def _submission(command: Command, topic: str) -> Submission:

@@ -17,3 +17,8 @@ def of_class(settings: Settings, name: str | None) -> Settings:
         there = f"there are {known}" if known else "there are no [classes] in the settings"
         raise ConfigError(f"there is no class {name[:64]!a}", there)
     return settings.of_class(name)
+
+
+def as_class(settings: Settings, name: str | None) -> Settings:
+    """The settings as one class has them; those of all where nobody says which. ConfigError where there is no such one."""
+    return settings if name is None else of_class(settings, name)

@@ -34,6 +34,7 @@ class Connection:
 
     def __init__(self, settings: Settings, reply_topic: str | None, reply_partition: int | None, ack_timeout_s: float) -> None:
         self.topics = settings.topics
+        self.request_topics = settings.request_topics
         self.reply_topic, self.reply_partition = reply_topic, reply_partition
         self._settings = settings
         self._inquiry = Inquiry(settings)
@@ -122,9 +123,9 @@ class Connection:
             raise ConfigError(f"topic {topic} has no partition {partition}", f"it has 0 to {count - 1}")
         return partition
 
-    async def topic_id(self) -> str:
-        """Tell the beginning of the request topic's id; asked for each time, since the topic may be made anew."""
-        return (await self._inquiry.topic_id(self.topics.requests))[:TOPIC_ID_SHOWN]
+    async def topic_id(self, topic: str) -> str:
+        """Tell the beginning of a request topic's id; asked for each time, since the topic may be made anew."""
+        return (await self._inquiry.topic_id(topic))[:TOPIC_ID_SHOWN]
 
     def forget_counts(self) -> None:
         """Ask anew: a topic has grown."""

@@ -19,7 +19,7 @@ from dispatcher.client import search
 from dispatcher.client.asking import Asking, unknown
 from dispatcher.client.call import AfterFailure, Call, Repeat, Request, reply_to
 from dispatcher.client.cancelling import Cancelling
-from dispatcher.client.classes import of_class
+from dispatcher.client.classes import as_class
 from dispatcher.client.connection import Connection
 from dispatcher.client.feed import Feed
 from dispatcher.client.reply import DeadLetter, Reply
@@ -56,8 +56,8 @@ class Dispatcher:
     Settings are those given, else they are loaded as the command line loads them: environment > `config` (TOML) > default;
     `bootstrap_servers` goes before all. `reply_topic` (one of the workers' `topics.reply_topics`) and `reply_partition` send the replies
     of `ask` and `submit` where only this tenant may read. `asks_max`: asks and waits that are open at once, the others wait for their
-    turn. `ack_timeout_s`: how long Kafka may take to acknowledge a request. `class_`: whose requests these are, where there are classes;
-    a program that sends those of several has a client for each.
+    turn. `ack_timeout_s`: how long Kafka may take to acknowledge a request. `class_`: where there are classes that of a request
+    that does not say it, and of an id that is looked for; a receipt or a position says it itself.
 
     Errors: `ConfigError` for what cannot be sent and topics that do not exist, `BrokerError` where Kafka is out of reach or refuses (then
     nothing was sent), `SubmitUnknown`, `AskTimeout`, `OwnLane`, `ReplyGone`.
@@ -77,7 +77,7 @@ class Dispatcher:
     ) -> None:
         if asks_max < 1 or not ack_timeout_s > 0:
             raise ConfigError("asks_max is at least 1, and ack_timeout_s more than 0")
-        self._settings = of_class(settings_of(settings, config, bootstrap_servers), class_)
+        self._settings = as_class(settings_of(settings, config, bootstrap_servers), class_)
         self._reply_topic = reply_topic
         self._reply_to = reply_to(reply_topic, reply_partition)
         self._turns = Turns(asks_max)
@@ -122,17 +122,18 @@ class Dispatcher:
         repeat: Repeat | None = None,
         priority: int | None = None,
         agent: str | None = None,
+        class_: str | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`.
 
         Submits that are begun one after another stand in that order. `SubmitUnknown`: no acknowledgement came; submitting the same again
         under the id that it carries is safe: within the workers' dedup window (an hour) it is executed once, and both are answered.
         """
-        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent)
+        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent, class_)
         request = Request(call, key, *options)
         submission = self._written(request)
         _ = self._connection.listener
-        partitions = await self._connection.count(self._settings.topics.requests)
+        partitions = await self._connection.count(submission.topic or self._settings.topics.requests)
         if self._connection.reply_partition is not None:
             await self._connection.reply_place(partition_for(submission.key or b"", partitions))
         outgoing, acknowledged = self._connection.send(submission)
@@ -178,6 +179,7 @@ class Dispatcher:
         repeat: Repeat | None = None,
         priority: int | None = None,
         agent: str | None = None,
+        class_: str | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds.
 
@@ -185,7 +187,7 @@ class Dispatcher:
         `BrokerError` (Kafka is away) and `WaitTimeout`, where nothing was sent. `AskTimeout` and `SubmitUnknown` also where, once sent,
         its reply cannot be heard: a right is missing, the client is closed. A task that is cancelled leaves nothing but the request.
         """
-        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent)
+        options = (request_id, deadline, credential, timeout_s, attempts_max, metadata, after_failure, repeat, priority, agent, class_)
         request = Request(call, key, *options)
         work = self._ask(request, timeout)
         del call, metadata, options, request  # a thousand open asks keep a thousand ids, not a thousand bodies
@@ -198,9 +200,10 @@ class Dispatcher:
         minutes before it was made. `ReplyGone` where the request is settled and its reply is not there any more; after `timeout` seconds
         `WaitTimeout`, or `BrokerError` where Kafka was known to be out of reach all the time; without a timeout that is told after 15 s.
         """
-        wanted = sought(receipt, self._settings.topics.requests)
+        wanted = sought(receipt, self._settings.request_topics)
         if wanted.request is not None:
-            refuse_own_lane(*wanted.request, key=receipt.key if isinstance(receipt, Receipt) else None)
+            key = receipt.key if isinstance(receipt, Receipt) else None
+            refuse_own_lane(*wanted.request, key=key, siblings=self._connection.request_topics)
         _ = self._connection.listener
         waiting, has_turn = Waiting(self._connection, wanted), False
         try:
@@ -226,7 +229,7 @@ class Dispatcher:
         `ReplyGone` as in `wait`. After `timeout` seconds `WaitTimeout`: where the command was written by then it stands until a worker
         reads up to the request. To cancel takes the right to write to `<prefix>.control`.
         """
-        wanted = sought(receipt, self._settings.topics.requests)
+        wanted = sought(receipt, self._settings.request_topics)
         _ = self._connection.listener
         cancelling = Cancelling(self._connection, self._settings, wanted, reason, self._lookups)
         try:

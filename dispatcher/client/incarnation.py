@@ -8,9 +8,8 @@ from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN
 from dispatcher.settings import Settings
 
 
-def short_topic_id(settings: Settings, timeout_s: float) -> str:
-    """Ask for the beginning of the request topic's id. ConfigError where there is no such topic, BrokerError. Blocks."""
-    topic = settings.topics.requests
+def short_topic_id(settings: Settings, topic: str, timeout_s: float) -> str:
+    """Ask for the beginning of a request topic's id. ConfigError where there is no such topic, BrokerError. Blocks."""
     facts = admin.facts_of(admin.connect(settings, timeout_s), [topic])
     if topic not in facts:
         raise no_topic(topic)

@@ -89,20 +89,22 @@ class Lookback:
 
     async def is_settled(self, topic: str, partition: int, offset: int) -> bool:
         """Whether the workers' group is done with the request. Who may not ask does not know, and waits. BrokerAway."""
-        if topic != self._settings.topics.requests:
+        view = self._settings.view_of(topic)
+        if view is None:
             return False
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._asking, self._has_ended, partition, offset)
+            return await asyncio.get_running_loop().run_in_executor(self._asking, self._has_ended, view, partition, offset)
         except BrokerAway:
             raise
         except BrokerError:
             return False
 
-    def _has_ended(self, partition: int, offset: int) -> bool:
+    def _has_ended(self, view: Settings, partition: int, offset: int) -> bool:
         """Ask for what is committed, and where that says that the request is settled, whether it was only moved aside."""
-        if not self._positions.of(partition).is_settled(offset):
+        topic = view.topics.requests
+        if not self._positions.of(topic, partition).is_settled(offset):
             return False
         cluster = connect(self._settings, TIMEOUT_S)
-        facts = facts_of(cluster, [self._settings.topics.requests]).get(self._settings.topics.requests)
-        moved = {} if facts is None else parked.index(self._settings, cluster, (partition,), facts.topic_id_text)
+        facts = facts_of(cluster, [topic]).get(topic)
+        moved = {} if facts is None else parked.index(view, cluster, (partition,), facts.topic_id_text)
         return offset not in moved.get(partition, {})

@@ -77,21 +77,21 @@ def replies(settings: Settings, query: Query, *, topic: str | None = None, timeo
     A position without its topic's id is one in the request topic that is there now.
     """
     within_s, name = timeout_s or TIMEOUT_S, query.request_id
-    if name is not None and "@" not in name and position(name, settings.topics.requests) is not None:
-        query = replace(query, request_id=f"{name}@{short_topic_id(settings, within_s)}")
+    if name is not None and "@" not in name and (place := position(name, settings.request_topics)) is not None:
+        query = replace(query, request_id=f"{name}@{short_topic_id(settings, place[0], within_s)}")
     return Search(
         LogReader(settings, topic or settings.topics.replies, within_s), query, lambda record, wanted: wanted in reply_names(record)
     )
 
 
 def requests(settings: Settings, query: Query, *, timeout_s: float | None = None) -> Search:
-    """Read requests, whatever became of them; `query.request_id` as in `replies`."""
-    within_s, name = timeout_s or TIMEOUT_S, query.request_id
-    if name is not None and "@" in name and position(name, settings.topics.requests) is not None:
+    """Read requests, of one class where there are some, whatever became of them; `query.request_id` as in `replies`."""
+    within_s, name, topic = timeout_s or TIMEOUT_S, query.request_id, settings.topics.requests
+    if name is not None and "@" in name and position(name, (topic,)) is not None:
         place, _, topic_id = name.rpartition("@")
         # Requests do not say their topic's id: they stand in the topic that is there now.
-        query = replace(query, request_id=place) if topic_id == short_topic_id(settings, within_s) else query
-    reader = LogReader(settings, settings.topics.requests, within_s)
+        query = replace(query, request_id=place) if topic_id == short_topic_id(settings, topic, within_s) else query
+    reader = LogReader(settings, topic, within_s)
     return Search(reader, query, lambda record, wanted: request_id(record) in {wanted, name})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,15 +44,19 @@ def serving(headers: Mapping[str, str]) -> Iterator[None]:
         _SERVED.reset(token)
 
 
-def refuse_own_lane(topic: str, partition: int, offset: int | None = None, *, key: bytes | None = None) -> None:
+def refuse_own_lane(
+    topic: str, partition: int, offset: int | None = None, *, key: bytes | None = None, siblings: Collection[str] = ()
+) -> None:
     """Raise OwnLane where the lane of `key` in `topic`/`partition` waits for us; `offset` is a request that stands there already.
 
+    `siblings`: the request topics, where there are several: a lane spans them, and offsets in two of them say nothing of each other.
     Where the key is not known any lane of the partition may be meant: rather a refusal too many than a callee that waits for itself.
     """
     for served in _SERVED.get():
-        behind = offset is None or offset >= served.offset
+        is_same, is_sibling = served.topic in {None, topic}, topic in siblings and served.topic in siblings
+        behind = offset is None or not is_same or offset >= served.offset
         other = served.lane is not None and key is not None and lane_name.lane_name(key) != served.lane
-        if served.partition == partition and served.topic in {None, topic} and behind and not other:
+        if served.partition == partition and (is_same or is_sibling) and behind and not other:
             raise _own_lane(topic, partition, served, is_known=key is not None)
 
 

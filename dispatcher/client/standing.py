@@ -22,6 +22,7 @@ from dispatcher.core.messages.glance import error_header, header
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.reply import ReplyBody
 from dispatcher.core.messages.status import Status
+from dispatcher.core.messages.submission import Receipt
 from dispatcher.core.operations.positions import END, START, Anchor, Position, Span
 from dispatcher.core.operations.sought import SKEW_MS, Sought, sought
 from dispatcher.core.operations.standing import Facts, Place, Standing, standing
@@ -59,28 +60,33 @@ class _Queue:
     held: str = ""
 
 
-def stands(settings: Settings, request_id: str, *, timeout_s: float | None = None) -> Found:
-    """Find out where a request stands; `request_id` is an id, or its position. Nothing is written, no group is joined.
+def stands(settings: Settings, request: Receipt | str, *, timeout_s: float | None = None) -> Found:
+    """Find out where a request stands, by its receipt, its id or its position. Nothing is written, no group is joined.
 
     An id that tells its time is looked for from then on first. Of several records of one id the first one counts. Errors as `LogReader`
     has them.
     """
-    return _Lookup(settings, sought(request_id, settings.topics.requests), timeout_s or TIMEOUT_S).found()
+    wanted = sought(request, settings.request_topics)
+    views = settings.meant
+    if wanted.request is not None and (of := settings.view_of(wanted.request[0])) is not None:
+        views = (of,)
+    return _Lookup(views[0], wanted, timeout_s or TIMEOUT_S, views).found()
 
 
 @dataclass(slots=True)
 class _Lookup:
-    """One question, while it is being answered."""
+    """One question, while it is being answered. `settings`: as the class of the request has them, out of `views`, once it is found."""
 
     settings: Settings
     wanted: Sought
     timeout_s: float
+    views: tuple[Settings, ...]
     searched: dict[str, Extents] = field(default_factory=dict)
 
     def found(self) -> Found:
         cluster = connect(self.settings, self.timeout_s)
         known = self._known(cluster)
-        request = self._request(known[self.settings.topics.requests])
+        request = self._request(known)
         headway, is_owned = self._reached(cluster, request, known)
         settled = request is not None and headway.is_settled(request.offset)
         reply = self._reply(request, known, is_settled=settled)
@@ -121,24 +127,31 @@ class _Lookup:
 
     def _known(self, cluster: Cluster) -> dict[str, TopicFacts]:
         """Describe the topics; those that must be there are."""
-        topics = self.settings.topics
-        known = facts_of(cluster, [topics.requests, topics.replies, *topics.reply_topics, topics.dead_letters])
-        for name in (topics.requests, topics.replies, topics.dead_letters):
+        topics, requests = self.settings.topics, [view.topics.requests for view in self.views]
+        known = facts_of(cluster, [*requests, topics.replies, *topics.reply_topics, topics.dead_letters])
+        for name in (*requests, topics.replies, topics.dead_letters):
             if name not in known:
                 raise no_topic(name)
         return known
 
-    def _request(self, facts: TopicFacts) -> Record | None:
-        """Find the request."""
-        wanted, topics = self.wanted, self.settings.topics
+    def _request(self, known: dict[str, TopicFacts]) -> Record | None:
+        """Find the request, and be about its class from then on."""
+        wanted = self.wanted
         if wanted.request is None:
-            return self._first(topics.requests, wanted.since_ms, None, wanted.name, whole=True)
-        topic, partition, offset = wanted.request
-        named = wanted.name.partition("@")[2]
-        if topic != facts.name or partition >= facts.partitions or (named and named != facts.topic_id_text[: len(named)]):
+            for view in self.views:
+                found = self._first(view.topics.requests, wanted.since_ms, None, wanted.name, whole=True)
+                if found is not None:
+                    self.settings = view
+                    return found
+            return None
+        (topic, partition, offset), facts = wanted.request, known[self.settings.topics.requests]
+        if topic != facts.name or partition >= facts.partitions:
             return None
         span = Span(Position(Anchor.OFFSET, offset), Position(Anchor.OFFSET, offset + 1))
-        return next(self._read(topics.requests, Query(span, (partition,), until_end=True)), None)
+        there = next(self._read(topic, Query(span, (partition,), until_end=True)), None)
+        # A receipt's id may be one that its request was given; a topic of this name may have been made anew since.
+        names = set() if there is None else {header(there, "ce_id"), position_id(there, facts.topic_id_text)}
+        return there if wanted.is_place or wanted.name in names else None
 
     def _reached(self, cluster: Cluster, request: Record | None, known: dict[str, TopicFacts]) -> tuple[Headway, bool]:
         """Tell how far the group has come in the request's partition, and whether a worker has it."""
@@ -216,8 +229,9 @@ class _Lookup:
                     extents[number] = min(low, start), max(high, stop)
 
     def _search(self, topic: str, query: Query) -> Search:
-        if topic == self.settings.topics.requests:
-            return search.requests(self.settings, query, timeout_s=self.timeout_s)
+        view = self.settings.view_of(topic)
+        if view is not None:
+            return search.requests(view, query, timeout_s=self.timeout_s)
         if topic == self.settings.topics.dead_letters:
             return search.dead_letters(self.settings, query, timeout_s=self.timeout_s)
         return search.replies(self.settings, query, topic=topic, timeout_s=self.timeout_s)

@@ -81,10 +81,9 @@ class Submitter:
     """
 
     def __init__(self, settings: Settings, *, timeout_s: float | None = None, linger_ms: float = LINGER_MS) -> None:
-        self.topic = settings.topics.requests
         self._settings = settings
         self._timeout_s = timeout_s or TIMEOUT_S
-        self._topic_id: str | None = None
+        self._topic_ids: dict[str, str] = {}
         self._complaints = Complaints(settings)
         self._producer = clients.producer(
             settings, linger_ms=linger_ms, delivery_timeout_s=self._timeout_s, on_error=self._complaints.heard
@@ -98,8 +97,9 @@ class Submitter:
         except KafkaException as error:
             self._producer.poll(0)
             raise self._complaints.fault(error, "submitting") from None
-        if self.topic not in known:
-            raise no_topic(self.topic)
+        for view in self._settings.meant:
+            if view.topics.requests not in known:
+                raise no_topic(view.topics.requests)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -153,7 +153,7 @@ class Submitter:
 
     def send(self, submission: Submission, ended: deque[Sent] | None = None) -> Sent:
         """Hand a request to the producer; a full queue is waited for, since callers have no better idea. It is in `ended` once it has."""
-        sent = Sent(submission.key, submission.request_id, submission.topic or self.topic, ended)
+        sent = Sent(submission.key, submission.request_id, submission.topic or self._topic, ended)
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -174,6 +174,11 @@ class Submitter:
                 _settle(sent, error.args[0])
             return sent
 
+    @property
+    def _topic(self) -> str:
+        """Where requests stand that do not say it. ConfigError where they must: they are of one class."""
+        return classes_of(self._settings).topic_of(None) or self._settings.topics.requests
+
     def _await(self, sent: Sent) -> None:
         deadline = time.monotonic() + self._timeout_s + REPORT_GRACE_S
         while not sent.settled and time.monotonic() < deadline:
@@ -185,7 +190,7 @@ class Submitter:
             return self._failure(sent)
         partition, offset, time_ms = sent.place
         try:
-            name = sent.request_id or f"{sent.topic}/{partition}/{offset}@{self._short_topic_id()}"
+            name = sent.request_id or f"{sent.topic}/{partition}/{offset}@{self._short_topic_id(sent.topic)}"
         except DispatcherError as error:
             return error
         return Receipt(name, sent.topic, partition, offset, sent.key, _rfc3339(time_ms))
@@ -208,11 +213,11 @@ class Submitter:
         )
         return SubmitUnknown(f"no acknowledgement for {name} within {self._timeout_s:g} s", hint, request_id=sent.request_id)
 
-    def _short_topic_id(self) -> str:
-        """Return the beginning of the topic's id, as ids of requests without one have it; asked for once."""
-        if self._topic_id is None:
-            self._topic_id = short_topic_id(self._settings, self._timeout_s)
-        return self._topic_id
+    def _short_topic_id(self, topic: str) -> str:
+        """Return the beginning of a topic's id, as ids of requests without one have it; asked for once."""
+        if topic not in self._topic_ids:
+            self._topic_ids[topic] = short_topic_id(self._settings, topic, self._timeout_s)
+        return self._topic_ids[topic]
 
 
 def _delivered(sent: Sent, error: KafkaError | None, message: Message) -> None:

@@ -103,6 +103,7 @@ class SyncDispatcher:
         repeat: Repeat | None = None,
         priority: int | None = None,
         agent: str | None = None,
+        class_: str | None = None,
     ) -> Receipt:
         """Put a request into the lane of `key` and return its receipt once Kafka has it; arguments as in `Request`."""
         return self._run(
@@ -119,6 +120,7 @@ class SyncDispatcher:
                 repeat=repeat,
                 priority=priority,
                 agent=agent,
+                class_=class_,
             )
         )
 
@@ -153,6 +155,7 @@ class SyncDispatcher:
         repeat: Repeat | None = None,
         priority: int | None = None,
         agent: str | None = None,
+        class_: str | None = None,
     ) -> Reply:
         """Submit a request and return its reply, whatever its status, within `timeout` seconds."""
         return self._run(
@@ -170,6 +173,7 @@ class SyncDispatcher:
                 repeat=repeat,
                 priority=priority,
                 agent=agent,
+                class_=class_,
             )
         )
 

@@ -87,7 +87,7 @@ class Waiting:
         await self._connection.existing(topic, partition)
         if not wanted.is_place:
             return wanted
-        return replace(wanted, name=f"{wanted.name}@{await self._connection.topic_id()}", is_place=False)
+        return replace(wanted, name=f"{wanted.name}@{await self._connection.topic_id(topic)}", is_place=False)
 
     async def _where(self, wanted: Sought) -> tuple[str, list[int]]:
         """Name the reply topic and the partitions in which a reply can be."""

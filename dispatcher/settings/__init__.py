@@ -166,7 +166,16 @@ class Settings(Section):
     @property
     def views(self) -> tuple[Settings, ...]:
         """These settings as each class has them, in the order of `request_topics`; where there are no classes they themselves."""
-        return tuple(self.of_class(name) for name in self.classes) or (self,)
+        return tuple(self.of_class(name) for name in self.kinds) or (self,)
+
+    @property
+    def meant(self) -> tuple[Settings, ...]:
+        """Those of `views` that are meant where nobody names another class: their own, where they are those of one, else all."""
+        return (self,) if self.topics.kind else self.views
+
+    def view_of(self, topic: str) -> Settings | None:
+        """These settings as the class of a request topic has them; None where it is no topic of ours."""
+        return next((view for view in self.views if view.topics.requests == topic), None)
 
     def secret_values(self) -> list[str]:
         """List the secrets that stand in the settings themselves, for redaction; those in variables and files are not read."""

@@ -143,7 +143,7 @@ async def through_kafka(count: int, bootstrap: str, folder: Path) -> None:
 async def _written(count: int, settings: Settings, client: Dispatcher, callee: Silent) -> None:
     producer = clients.producer(settings)
     producer.list_topics(timeout=WITHIN_S)  # connected, as a client is that has submitted
-    topic_id = await client._connection.topic_id()
+    topic_id = await client._connection.topic_id(settings.topics.requests)
 
     async def write(request: str, place: tuple[str, int, int]) -> None:
         del request

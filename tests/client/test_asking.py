@@ -42,6 +42,7 @@ class Wire:
     """Stands for the connection, and for its listener: a test says what is heard, and what is acknowledged."""
 
     topics = Settings().topics
+    request_topics = (topics.requests,)
     reply_topic = None
 
     def __init__(self) -> None:

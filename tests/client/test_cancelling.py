@@ -50,7 +50,7 @@ class Wire:
         """Be it."""
         return self
 
-    async def topic_id(self) -> str:
+    async def topic_id(self, _topic: str) -> str:
         """Know the topic."""
         return TOPIC_ID[:8]
 
@@ -95,12 +95,12 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Sought]:
 def made(wire: Wire, wanted: Receipt | str, monkeypatch: pytest.MonkeyPatch, record: Record | None = standing()) -> Cancelling:  # noqa: B008
     """A cancel that finds this record, whatever it looks for."""
 
-    async def first(_: Cancelling, query: Query) -> Record | None:
-        del query
+    async def first(view: Settings, query: Query) -> Record | None:
+        del view, query
         return record
 
-    monkeypatch.setattr(Cancelling, "_first", first)
-    return Cancelling(cast("Connection", wire), SETTINGS, sought(wanted, TOPIC), "too slow", Turns(8))
+    monkeypatch.setattr(cancelling, "_first", first)
+    return Cancelling(cast("Connection", wire), SETTINGS, sought(wanted, (TOPIC,)), "too slow", Turns(8))
 
 
 @pytest.mark.parametrize("wanted", ["mine", PLACE, POSITION_ID, RECEIPT])

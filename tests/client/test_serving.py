@@ -55,6 +55,18 @@ def test_a_lane_per_key_is_refused_for_that_key_alone() -> None:
         refuse_own_lane("dispatcher.requests", 2, key=b"doc:1")
 
 
+def test_a_lane_spans_the_topics_of_all_classes() -> None:
+    """Wherever else among them a request of its key stands: offsets of two topics say nothing of each other."""
+    siblings = ("d.requests.analysis", "d.requests.monitoring")
+    with serving(CALL | {"Dispatcher-Topic": siblings[0], "dispatcher-lane": lane_name(b"doc:1")}):
+        refuse_own_lane(siblings[1], 3, 9, key=b"doc:2", siblings=siblings)
+        refuse_own_lane("other.requests", 3, 9, key=b"doc:1", siblings=siblings)
+        refuse_own_lane(siblings[0], 3, 9, key=b"doc:1", siblings=siblings)
+        for offset in (None, 9, 11):
+            with pytest.raises(OwnLane):
+                refuse_own_lane(siblings[1], 3, offset, key=b"doc:1", siblings=siblings)
+
+
 def test_without_a_lanes_name_all_keys_are_one() -> None:
     """A strict partition: whatever the key."""
     with serving(CALL), pytest.raises(OwnLane):

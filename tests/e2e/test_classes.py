@@ -13,7 +13,9 @@ import pytest
 
 from dispatcher.client import Submitter, SyncDispatcher, stamp
 from dispatcher.client.call import Call
-from dispatcher.core.messages.submission import request
+from dispatcher.client.standing import stands
+from dispatcher.core.messages.submission import Submission, request
+from dispatcher.core.operations.standing import Terminal
 from dispatcher.errors import ConfigError
 from tests.e2e import operator
 from tests.e2e.conftest import Run
@@ -84,8 +86,6 @@ def test_workers_come_go_and_crash_with_classes(settings: SettingsFactory, tmp_p
 def test_a_client_is_of_one_class_and_a_lane_is_shared_as_the_weights_say(settings: SettingsFactory, tmp_path: Path) -> None:
     """It asks and waits as ever; with a backlog of all classes 3 : 2 : 1 of the calls are theirs."""
     with stage(settings, tmp_path, latency_ms=5, partitions=2, classes=CLASSES, worker={"ordering": "key"}) as set_up:
-        with pytest.raises(ConfigError, match="generation, analysis, monitoring"):
-            SyncDispatcher(set_up.settings)
         with pytest.raises(ConfigError, match="no class"):
             SyncDispatcher(set_up.settings, class_="other")
         backlog = 120
@@ -106,30 +106,66 @@ def test_a_client_is_of_one_class_and_a_lane_is_shared_as_the_weights_say(settin
         assert 3 == worker.wait(90)
 
 
+def test_each_request_of_a_client_may_be_of_another_class(settings: SettingsFactory, tmp_path: Path) -> None:
+    """It says which; receipts, ids and positions are waited for, cancelled and shown whatever their class. A wrong one is a dead letter."""
+    with stage(settings, tmp_path, partitions=2, classes=CLASSES, worker={"ordering": "key"}) as set_up:
+        set_up.worker().ready()
+        with SyncDispatcher(set_up.settings) as client, pytest.raises(ConfigError, match="generation, analysis, monitoring"):
+            client.submit(Call("sample", "POST", "/echo"), key="doc:1")
+        with SyncDispatcher(set_up.settings, class_="monitoring") as client:
+            call = Call("sample", "POST", "/echo?key=doc:1")
+            receipts = {name: client.submit(call, key="doc:1", class_=name) for name in CLASSES}
+            for name, receipt in receipts.items():
+                assert receipt.topic.endswith(f".requests.{name}")
+                assert "ok" == client.wait(receipt, timeout=60).status
+                assert "ok" == client.wait(f"{receipt.topic}/{receipt.partition}/{receipt.offset}", timeout=60).status
+                found = stands(set_up.settings, receipt).standing
+                assert isinstance(found, Terminal)
+                assert (receipt.topic, receipt.partition, receipt.offset) == found.request
+            asked = client.ask(call, key="doc:1", class_="analysis", timeout=60)
+            assert ("ok", receipts["analysis"].topic) == (asked.status, asked.source[0])
+            hung = client.submit(Call("sample", "POST", "/fault/hang"), key="doc:1", class_="generation")
+            held = client.submit(call, key="doc:1", class_="analysis", request_id="held")
+            assert not isinstance(stands(set_up.settings, "held").standing, Terminal)
+            assert "cancelled" == client.cancel(held).status
+            assert "cancelled" == client.cancel(hung).status
+            value = orjson.dumps({"upstream": "sample", "class": "analysis"})
+            with Submitter(set_up.settings.of_class("generation")) as submitter:
+                wrong = submitter.submit(Submission(b"doc:1", value, (), None))
+            reply = client.wait(wrong, timeout=60)
+            assert ("dead", "malformed") == (reply.status, reply.reason)
+            assert reply.error is not None
+            assert "write it to <prefix>.requests.analysis" in reply.error.message
+
+
 def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:
     """Requests, lanes, cancels, replays and seeks of a class are its own; replies and pauses are common; who says nothing is asked."""
     with stage(settings, tmp_path, partitions=2, classes=CLASSES, worker={"ordering": "key"}) as set_up:
         config = tmp_path / "cli.toml"
         config.write_text(set_up._config(None, {"slot": "cli"}))
 
-        def cli(*arguments: str, code: int = 0) -> str:
-            done = run(*arguments, "--config", str(config))
+        def called(*arguments: str, code: int = 0, given: str | None = None) -> tuple[str, str]:
+            done = run(*arguments, "--config", str(config), text=given)
             assert code == done.returncode, done.stderr + done.stdout
-            return done.stdout if code == 0 else done.stderr
+            return done.stdout, done.stderr
 
-        def rows(*arguments: str) -> list[dict[str, Any]]:
-            return [orjson.loads(line) for line in cli(*arguments, "--json").splitlines()]
+        def cli(*arguments: str, code: int = 0) -> str:
+            return called(*arguments, code=code)[code != 0]
+
+        def rows(*arguments: str, code: int = 0, given: str | None = None) -> list[dict[str, Any]]:
+            return [orjson.loads(line) for line in called(*arguments, "--json", code=code, given=given)[0].splitlines()]
 
         cli("topics", "check")
         for name in CLASSES:
             submit(set_up, name, ["doc:1"] * 3, "c")
-        assert "generation, analysis, monitoring" in cli("show", "c-analysis-2", code=2)
+        assert "generation, analysis, monitoring" in cli("requests", code=2)
         assert "leave it out" in cli("--class", "analysis", "replies", code=2)
         assert "no class" in cli("--class", "other", "lanes", "list", code=2)
         assert {"c-analysis-0", "c-analysis-1", "c-analysis-2"} == {
             dict(one["headers"])["ce_id"] for one in rows("--class", "analysis", "requests", "-o", "start", "-e")
         }
         assert "queued" == rows("--class", "analysis", "show", "c-analysis-2")[0]["state"]
+        assert "not_found" == rows("--class", "generation", "show", "c-analysis-2", code=1)[0]["state"]
         cli("--class", "monitoring", "lanes", "pause", "doc:1")
         worker = set_up.worker(report_interval_s=0.2).ready()
         seen = eventually(
@@ -154,3 +190,14 @@ def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path,
         replies.await_count(12)
         again = [header(record, "dispatcher-request-topic").rpartition(".")[2] for record in replies.records[9:]]
         assert ["analysis"] * 3 == again
+        lines = [{"id": f"f-{name}", "key": "doc:2", "upstream": "sample", "path": "/echo", "class": name} for name in CLASSES]
+        given = "".join(orjson.dumps(line).decode() + "\n" for line in [*lines, {"key": "doc:2", "upstream": "sample"}])
+        assert "of one class" in called("submit", "--jsonl", "-", code=1, given=given)[1]
+        replies.await_count(15)
+        receipts = rows("--class", "monitoring", "submit", "--jsonl", "-", given=given)
+        assert [*CLASSES, "monitoring"] == [one["topic"].rpartition(".")[2] for one in receipts]
+        receipt = orjson.dumps(receipts[1]).decode()
+        replies.await_count(19)
+        assert "terminal" == rows("show", "-", given=receipt)[0]["state"]
+        called("wait", "-", given=receipt)
+        assert "has ended, as ok" in called("cancel", "-", given=receipt, code=5)[1]

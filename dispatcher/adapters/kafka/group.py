@@ -32,14 +32,14 @@ class Positions:
         self._complaints = Complaints(settings)
         self._nobody: Consumer | None = None
 
-    def of(self, partition: int) -> Headway:
-        """Tell how far the group has come in a partition of the request topic. Errors: BrokerError.
+    def of(self, topic: str, partition: int) -> Headway:
+        """Tell how far the group has come in a partition of a request topic. Errors: BrokerError.
 
         A position that belongs to an earlier topic of this name is not told apart, and neither is the note beside it.
         """
         if self._nobody is None:
             self._nobody = _outsider(self._settings, self._complaints)
-        asked = [TopicPartition(self._settings.topics.requests, partition)]
+        asked = [TopicPartition(topic, partition)]
         found = _committed(self._nobody, self._complaints, self._settings, asked, self._timeout_s)[0]
         return Headway(found.offset, decode_any(found.metadata)) if found.offset >= 0 else Headway()
 

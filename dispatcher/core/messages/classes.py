@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,6 +46,20 @@ class Classes:
         if name not in self.topics:
             raise ConfigError(f"there is no class {name[:64]!a}", self._known())
         return self.topics[name]
+
+    def topic_of_copy(self, value: bytes | None, topic: object) -> str | None:
+        """The topic for a copy of a record that stood in `topic`: of the class that it says, else of the own one, else the same.
+
+        None where there are no classes. ConfigError where nothing of that says one.
+        """
+        try:
+            fields = json.loads(value or b"") if self.topics else None
+        except (ValueError, RecursionError):
+            fields = None
+        said = fields.get("class") if isinstance(fields, dict) else None
+        if isinstance(said, str) and said in self.topics:
+            return self.topics[said]
+        return topic if not self.own and isinstance(topic, str) and topic in self.topics.values() else self.topic_of(None)
 
     def _known(self) -> str:
         return f"there are {', '.join(self.topics)}"[:_SHOWN_MAX]

@@ -28,7 +28,7 @@ _OFFSET_MAX = 2**63 - 1
 class Submission:
     """A record for the request topic. `request_id` is its `ce_id`; None where it has none, and its position becomes its id.
 
-    `topic`: where it is about a request, and is for another topic.
+    `topic`: where there are several request topics that of its class, or where it is only about a request another one.
     """
 
     key: bytes | None
@@ -106,7 +106,6 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
         raise ConfigError("the key is not UTF-8") from None
     except RecursionError:
         raise ConfigError("the request is nested too deeply") from None
-    refusal = refusal or stamp.classes.fault(body.class_)
     if refusal is not None:
         raise ConfigError(refusal.message, "nothing was sent: a worker would make a dead letter of it")
     if body.repeat == "never" and stamp.publishing != "exactly_once":
@@ -115,7 +114,7 @@ def request(key: str, value: bytes, stamp: Stamp) -> Submission:
         raise ConfigError(f"the key has {len(raw_key)} bytes: it needs 1 to {KEY_MAX_BYTES}", "the key names the lane, such as doc:42")
     if not REQUEST_ID.fullmatch(stamp.request_id):
         raise ConfigError("the id is not 1 to 200 visible ASCII characters", "it travels as the header Idempotency-Key")
-    return Submission(raw_key, value, _headers(stamp), stamp.request_id)
+    return Submission(raw_key, value, _headers(stamp), stamp.request_id, stamp.classes.topic_of(body.class_))
 
 
 def request_of_line(line: bytes, stamp: Stamp) -> Submission:
@@ -134,7 +133,8 @@ def request_of_line(line: bytes, stamp: Stamp) -> Submission:
             "field value is an object: the fields of a request stand beside key", '{"key": "doc:42", "upstream": "crm", "path": "/x"}'
         )
     if "value" in fields and "upstream" not in fields:
-        return copy_of(*content_of(fields))
+        copy = copy_of(*content_of(fields))
+        return replace(copy, topic=stamp.classes.topic_of_copy(copy.value, fields.get("topic")))
     key, given = fields.pop("key", None), fields.pop("id", None)
     if not isinstance(key, str):
         raise ConfigError("field key is missing or not text", "the key names the lane, such as doc:42")

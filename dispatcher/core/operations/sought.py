@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,10 +34,10 @@ class Sought:
     is_place: bool = False
 
 
-def sought(of: Receipt | str, requests: str) -> Sought:
+def sought(of: Receipt | str, requests: Collection[str]) -> Sought:
     """Read a receipt, a request's id, or its position `topic/partition/offset`, with `@` and its topic's id or without. ConfigError.
 
-    `requests` is the request topic: only there is a position one, elsewhere it is an id like any other. Ids are compared byte for byte.
+    `requests` are the request topics: only there is a position one, elsewhere it is an id like any other. Ids are compared byte for byte.
     """
     if isinstance(of, Receipt):
         if not REQUEST_ID.fullmatch(of.request_id) and not _POSITION.fullmatch(of.request_id):
@@ -51,10 +52,10 @@ def sought(of: Receipt | str, requests: str) -> Sought:
     return Sought(of, None, None if made_ms is None else made_ms - SKEW_MS)
 
 
-def position(name: str, requests: str) -> tuple[str, int, int] | None:
-    """Read a position in the request topic, with `@` and its topic's id or without; None for every other name."""
+def position(name: str, requests: Collection[str]) -> tuple[str, int, int] | None:
+    """Read a position in a request topic, with `@` and its topic's id or without; None for every other name."""
     match = _POSITION.fullmatch(name)
-    return None if match is None or match["topic"] != requests else (requests, int(match["partition"]), int(match["offset"]))
+    return None if match is None or match["topic"] not in requests else (match["topic"], int(match["partition"]), int(match["offset"]))
 
 
 def _milliseconds(text: str) -> int:

@@ -39,18 +39,60 @@ def test_a_line_is_a_request_with_its_key() -> None:
     assert (named.request_id, named.headers[0]) == ("mine", ("ce_id", b"mine"))
 
 
-def test_the_class_of_a_request_is_looked_at_before_it_is_sent() -> None:
-    """As a worker would: its topic's class may be said, another one may not, and none where there are none."""
-    of = replace(STAMP, classes=Classes({"generation": "r.generation", "analysis": "r.analysis"}, "analysis"))
-    value = b'{"upstream":"u","class":"analysis"}'
-    assert value == request("k", value, of).value
-    for said, stamp, message in (
-        ("generation", of, "write it to"),
-        ("other", of, "generation, analysis"),
-        ("analysis", STAMP, "no .classes"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            request("k", json.dumps({"upstream": "u", "class": said}).encode(), stamp)
+CLASSES = {"generation": "r.generation", "analysis": "r.analysis"}
+OF_ALL, OF_ANALYSIS = replace(STAMP, classes=Classes(CLASSES)), replace(STAMP, classes=Classes(CLASSES, "analysis"))
+
+
+@pytest.mark.parametrize(
+    ("said", "stamp", "topic"),
+    [
+        ("analysis", OF_ANALYSIS, "r.analysis"),
+        ("generation", OF_ANALYSIS, "r.generation"),
+        ("generation", OF_ALL, "r.generation"),
+        (None, OF_ANALYSIS, "r.analysis"),
+        (None, STAMP, None),
+    ],
+)
+def test_a_request_goes_to_the_topic_of_its_class(said: str | None, stamp: Stamp, topic: str | None) -> None:
+    """The one that it says, else the one that its sender means; from a line of a file, too."""
+    fields = {"upstream": "u"} if said is None else {"upstream": "u", "class": said}
+    made = request("k", json.dumps(fields).encode(), stamp)
+    assert (topic, json.dumps(fields).encode()) == (made.topic, made.value)
+    line = request_of_line(json.dumps(fields | {"key": "k"}).encode(), stamp)
+    assert (topic, fields) == (line.topic, json.loads(line.value or b""))
+
+
+@pytest.mark.parametrize(
+    ("said", "stamp", "message"),
+    [("other", OF_ANALYSIS, "no class 'other'"), ("analysis", STAMP, r"no \[classes\]"), (None, OF_ALL, "there are generation, analysis")],
+)
+def test_a_request_of_no_class_that_there_is_is_not_sent(said: str | None, stamp: Stamp, message: str) -> None:
+    """Nobody would read it."""
+    with pytest.raises(ConfigError, match=message):
+        request("k", json.dumps({"upstream": "u", "class": said}).encode(), stamp)
+
+
+@pytest.mark.parametrize(
+    ("value", "stood", "stamp", "topic"),
+    [
+        ('{"class": "generation"}', "r.analysis", OF_ALL, "r.generation"),
+        ("{}", "r.generation", OF_ANALYSIS, "r.analysis"),
+        ("{}", "r.generation", OF_ALL, "r.generation"),
+        ('{"class": 7}', "r.generation", OF_ALL, "r.generation"),
+        ("no JSON", "r.generation", OF_ALL, "r.generation"),
+        ('{"class": "generation"}', "r.generation", STAMP, None),
+    ],
+)
+def test_a_copy_goes_where_it_says_where_it_is_sent_or_whence_it_came(value: str, stood: str, stamp: Stamp, topic: str | None) -> None:
+    """`requests --json` of one class is taken by `submit --jsonl -` as it is, and with `--class` for another."""
+    line = {"topic": stood, "key": "k", "headers": [], "value": value}
+    assert topic == request_of_line(json.dumps(line).encode(), stamp).topic
+
+
+def test_a_copy_from_elsewhere_needs_a_class() -> None:
+    """A dead letter's topic, or none at all, says nothing."""
+    with pytest.raises(ConfigError, match="of one class"):
+        request_of_line(b'{"topic": "r.dlq", "key": "k", "headers": [], "value": "{}"}', OF_ALL)
 
 
 def test_what_a_line_passes_on_stays_as_it_was_written() -> None:
