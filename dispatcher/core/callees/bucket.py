@@ -2,6 +2,10 @@
 
 For providers that count so. After a rest a whole bucket may be used at once and a window's refill in the window behind it: up to twice
 the capacity in one window, which a provider that counts by windows refuses.
+
+The callee's refills from when a call has come, and of two calls the later one may be faster on its way. So ours refills from the margin
+behind a call that finds it full, or all but full: what is used of it then never looks less than it does to a callee that all the others
+come to later by no more than that.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ _TINY = 1e-7
 class Bucket:
     """Owned by one meter. Kept as what is used of it, so that the capacity may change. Times are monotonic seconds."""
 
-    __slots__ = ("_at", "_gone", "_gone_at", "_gone_theirs", "_theirs", "_used", "_window_s")
+    __slots__ = ("_at", "_gone", "_gone_at", "_gone_theirs", "_margin_s", "_theirs", "_used", "_window_s")
 
-    def __init__(self, window_s: float) -> None:
+    def __init__(self, window_s: float, margin_s: float = 0.0) -> None:
         self._window_s = window_s
+        self._margin_s = margin_s
         self._used = 0.0
-        self._at: float | None = None
+        self._at: float | None = None  # up to when it has been refilled, or from when on it will be
         self._theirs = 0.0  # what others had used of it
         self._gone, self._gone_theirs = 0.0, 0.0  # what was used of a part that is not ours any more, and when that was
         self._gone_at = 0.0
@@ -59,14 +64,18 @@ class Bucket:
     def free_at(self, needed: int, capacity: int, now: float) -> float | None:
         """When there is room for so much beside what is used: `now` where there is; None where it is more than there ever is."""
         self._refill(capacity, now)
+        if needed > capacity:
+            return None
         over = self._used + needed - capacity
-        if over <= _TINY * capacity:
-            return now
-        return None if needed > capacity else now + over * self._window_s / capacity
+        missing_s = over * self._window_s / capacity + self._rests_s(now) if self._used and capacity else 0.0
+        return now if missing_s <= _TINY * self._window_s else now + missing_s
 
     def count(self, amount: int, capacity: int, now: float) -> Slot:
         """So much is used now, whether there is room or not."""
         self._refill(capacity, now)
+        if capacity:
+            refilled_in_s = self._rests_s(now) + self._used * self._window_s / capacity
+            self._at = now + self._rests_s(now) + max(0.0, self._margin_s - refilled_in_s)
         self._used += amount
         return Slot(amount, now)
 
@@ -80,8 +89,12 @@ class Bucket:
     def late(self, slot: Slot, at: float) -> None:
         """Without effect: what comes later to a bucket finds it the fuller."""
 
+    def _rests_s(self, now: float) -> float:
+        """For how long nothing is refilled."""
+        return 0.0 if self._at is None else max(0.0, self._at - now)
+
     def _refill(self, capacity: int, now: float) -> None:
         if self._at is not None:
-            refilled = (now - self._at) * capacity / self._window_s
+            refilled = max(0.0, now - self._at) * capacity / self._window_s
             self._used, self._theirs = max(0.0, self._used - refilled), max(0.0, self._theirs - refilled)
-        self._at = now
+        self._at = now + self._rests_s(now)

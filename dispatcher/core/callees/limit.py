@@ -148,5 +148,5 @@ class Limit:
 def _meter(dimension: str, most: int, of: LimitSettings, wait_max_s: float) -> Meter:
     assert of.window_s is not None
     span_s = of.window_s + of.slack_s
-    counter = Bucket(of.window_s) if of.counting == "bucket" else Window(span_s)
+    counter = Bucket(of.window_s, of.slack_s) if of.counting == "bucket" else Window(span_s)
     return Meter(dimension, most, of.window_s, span_s, counter, wait_max_s)

@@ -338,8 +338,8 @@ def test_what_a_bucket_had_used_of_what_went_is_told_until_it_is_refilled() -> N
     for _ in range(10):
         made(of, NOW)
     of.grant(REQUESTS, 4, NOW)
-    assert [10, 5, 0] == [of.used(REQUESTS, NOW + later) for later in (0, 5, 10)]
     assert NOW + 2.5 == of.free_at(0, NOW)
+    assert [10, 5, 0] == [of.used(REQUESTS, NOW + later) for later in (0, 5, 10)]
 
 
 @pytest.mark.parametrize("counting", ["window", "bucket"])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyrate_limiter import InMemoryBucket, Rate, RateItem, StateBucket, TokenBucket
 
@@ -57,6 +58,34 @@ def test_a_window_says_what_a_log_of_every_call_says(asked: list[tuple[int, int]
 def test_a_bucket_says_what_the_cell_rate_algorithm_says(asked: list[tuple[int, int]], capacity: int) -> None:
     """pyrate-limiter's, whose bucket is kept as one timestamp."""
     asked_of_both(Bucket(1000), StateBucket([Rate(capacity, 1000, burst=capacity)], TokenBucket()), capacity, asked)
+
+
+@given(
+    asked=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 15)), min_size=2, max_size=60),
+    capacity=st.sampled_from([1, 2, 4, 5, 8, 10]),
+)
+@example(asked=[*[(0, 15)] * 10, (0, 0)], capacity=10)
+@example(asked=[(0, 15), (0, 0)], capacity=1)
+def test_a_bucket_has_its_margin_for_the_way_too(asked: list[tuple[int, int]], capacity: int) -> None:
+    """Each call as soon as it may go; some are later on their way than others, by the margin at most: the callee's bucket takes all."""
+    counter, now, arrived = Bucket(1000, 15), 1_000_000, list[int]()
+    for step, later in asked:
+        due = counter.free_at(1, capacity, now + step)
+        assert due is not None
+        now = math.ceil(due - 1e-6)
+        assert admits(counter, 1, capacity, now)
+        arrived.append(now + later)
+    callee = StateBucket([Rate(capacity, 1000, burst=capacity)], TokenBucket())
+    assert all(callee.put(RateItem(f"{number}", at)) for number, at in enumerate(sorted(arrived)))
+
+
+def test_a_margin_costs_a_bucket_nothing_that_lasts() -> None:
+    """Ten in a second for a minute, as soon as each may go: all there is, but for what is late in the beginning."""
+    counter, now, count = Bucket(1.0, 0.05), 5000.0, 0
+    while (now := counter.free_at(1, 10, now) or 0.0) < 5060:
+        counter.count(1, 10, now)
+        count += 1
+    assert 609 == count
 
 
 @given(steps=st.lists(st.floats(0, 0.3), min_size=1, max_size=200), capacity=st.integers(1, 30))
