@@ -131,7 +131,8 @@ class LimitSettings(Section):
     # may be used at once, and twice as much in one window. The first is never more than the second lets through: it is the default.
     counting: Literal["window", "bucket"] = "window"
     # The callee counts when a call arrives, and we when it is sent: what one call is later on its way than the call a window behind it.
-    # So much longer is a window here, and so much later is a bucket refilled that was full. Unset: a hundredth of it, and MARGIN_MIN_S at least; 0 where the callee is known to be lenient.
+    # So much longer is a window here, and so much later is a bucket refilled that was full. Unset: a hundredth of the window, and
+    # MARGIN_MIN_S at least; 0 where the callee is known to be lenient.
     margin_s: Annotated[float, Field(ge=0, le=3600)] | None = None
 
     @property
