@@ -3,8 +3,8 @@
 A credential, and an agent, has such an account in each partition that its requests stand in: what it has spent there.
 
     key       `budget/<topic id>/<partition>/<hash of the lane key, the alias or the agent's name>`
-    value     JSON: the period (a number of days), what is settled, what is reserved for calls that have not ended, and, of what partitions
-              share, what was given to others (`rights` says to whom)
+    value     JSON: the period (a number of days), what is settled, what is reserved for calls that have not ended; of what partitions
+              share, what was given to others (`rights` says to whom); and the later period that it was of, if a clock stepped back
 
 The last record of a key counts, so that there is one for each key, and a tombstone ends it once its period is over.
 """
@@ -35,13 +35,22 @@ _KEY = re.compile(r"budget/([A-Za-z0-9_-]{1,64})/(0|[1-9][0-9]{0,9})/([0-9a-f]{2
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """That of this `name`: what `period` has cost, and what is set aside for calls in flight. US dollars."""
+    """That of this `name`: what `period` has cost, and what is set aside for calls in flight. US dollars.
+
+    `was`: the later day that it was of before a clock said an earlier one, 0 for none: whichever of the two was wrong.
+    """
 
     name: str
     period: int
     settled: Decimal = Decimal(0)
     reserved: Decimal = Decimal(0)
     given: Decimal = Decimal(0)
+    was: int = 0
+
+    @property
+    def last(self) -> int:
+        """The latest day that it was of."""
+        return max(self.period, self.was)
 
     @property
     def spent(self) -> Decimal:
@@ -58,6 +67,8 @@ class Account:
         }
         if self.given:
             facts["given"] = usd_text(self.given)
+        if self.was > self.period:
+            facts["was"] = self.was
         return Message(topic, partition, _key(topic_id_text, partition, self.name), orjson.dumps(facts), ())
 
 
@@ -94,14 +105,14 @@ def read_account(record: Record, topic_id_text: str) -> Account | None:
         return None
     try:
         facts = orjson.loads(record.value)
-        if facts["v"] != _VERSION or type(facts["period"]) is not int:
+        if facts["v"] != _VERSION or type(facts["period"]) is not int or type(was := facts.get("was", 0)) is not int:
             return None
         settled, reserved, given = read_usd(facts["settled"]), read_usd(facts["reserved"]), read_usd(facts.get("given", "0"))
     except (ArithmeticError, ValueError, KeyError, TypeError):
         return None
     if settled is None or reserved is None or given is None or min(settled, reserved, given) < 0:
         return None
-    return Account(name, facts["period"], settled, reserved, given)
+    return Account(name, facts["period"], settled, reserved, given, was)
 
 
 def fold(accounts: dict[str, Account], record: Record, topic_id_text: str) -> bool:

@@ -36,12 +36,15 @@ class Budget:
         """The account of that `name` that counts now, by the one that is known: a new day begins with a new one.
 
         Clocks of two owners differ, and a clock may step: an account of tomorrow counts today. One of a later day is of a clock that was
-        wrong. What it says is counted no longer than until tomorrow has ended, else nothing of it would be called for years.
+        wrong. What it says is counted no longer than until tomorrow has ended, else nothing of it would be called for years; and again on
+        the day that it was of, where it is today's clock that was wrong.
         """
         today = self.period(wall)
-        if known is None or known.period < today:
+        if known is None:
             return Account(name, today)
-        return known if known.period <= today + 1 else replace(known, period=today + 1)
+        if known.period < today:
+            return replace(known, period=known.was) if today <= known.was <= today + 1 else Account(name, today)
+        return known if known.period <= today + 1 else replace(known, period=today + 1, was=known.last)
 
     def left(self, account: Account) -> Decimal:
         """What the day of an account has left: less than 0 where a call has cost more than its reserve."""

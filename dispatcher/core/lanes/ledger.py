@@ -276,7 +276,7 @@ class Ledger:
     def _account_of(self, pool: Pool, wall: float) -> Account:
         """The account of a pool that counts now: of the day of which its rights are."""
         known = self._accounts.get(pool.name)
-        of_day = known if known is not None and known.period >= pool.period else Account(pool.name, pool.period)
+        of_day = known if known is not None and known.last >= pool.period else Account(pool.name, pool.period)
         account = pool.budget.current(of_day, pool.name, wall)
         pool.begin(account.period)
         if known is not None and account.period < known.period:
@@ -290,7 +290,7 @@ class Ledger:
 
     def _sweep(self, wall: float) -> None:
         """Close accounts whose period is over by two days, whatever their budget's day: their keys may never come again."""
-        over = [name for name, account in self._accounts.items() if _is_over(account.period, wall) and not account.reserved]
+        over = [name for name, account in self._accounts.items() if _is_over(account.last, wall) and not account.reserved]
         for name in over:
             del self._accounts[name]
             self._changed.pop(name, None)

@@ -132,6 +132,24 @@ def test_a_clock_that_steps_back_begins_no_day_anew() -> None:
     assert Spent("docs", (TODAY + 2) * DAY_S, waits=False) == made.ask(asked(), midnight - 1)
 
 
+@pytest.mark.parametrize("days", [2, 400, TODAY])
+def test_a_clock_that_steps_back_and_forth_begins_no_day_anew(days: int) -> None:
+    """By days: a machine that has just been started has no clock for a while. What was spent today stays so, whoever owns it then."""
+    topic, made, wrong = Topic(), ledger(), WALL - days * DAY_S
+    for _ in range(3):
+        assert call(made, "0.3")
+    assert made.ask(asked(), wrong) is not None
+    topic.write(made.take(KEY))
+    assert made.ask(asked(), WALL) is not None
+    after = made
+    for wall in (wrong, wrong + 60, WALL):
+        after = ledger()
+        after.restore(topic.accounts.values(), wall)
+        assert after.ask(asked(), wall) is not None
+        topic.write(after.take(KEY))
+    assert call(after, "0.3", WALL + DAY_S)
+
+
 def test_a_clock_that_was_years_ahead_stops_a_key_until_tomorrow_has_ended() -> None:
     """What is spent under it is not forgotten, and not remembered for years."""
     topic, wrong, right = Topic(), ledger(), ledger()
@@ -216,7 +234,15 @@ def test_accounts_that_are_over_go() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"1", b"{}", b'{"v":1,"period":"1","settled":"0","reserved":"0"}', b'{"v":1,"period":1,"settled":"-1","reserved":"0"}']
+    "raw",
+    [
+        b"",
+        b"1",
+        b"{}",
+        b'{"v":1,"period":"1","settled":"0","reserved":"0"}',
+        b'{"v":1,"period":1,"settled":"0","reserved":"0","was":"2"}',
+        b'{"v":1,"period":1,"settled":"-1","reserved":"0"}',
+    ],
 )
 def test_what_we_did_not_write_is_no_account(raw: bytes) -> None:
     """Foreign and corrupt records of that key say nothing, and take nothing back of what is known; a tombstone does."""

@@ -218,31 +218,38 @@ def test_whoever_wants_a_budget_that_is_not_configured_here_is_not_heard() -> No
     assert () == other.trade(WALL)
 
 
+@pytest.mark.parametrize("steps", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_no_day_is_overshot_whoever_dies(seed: int) -> None:
-    """Calls of two agents with two credentials in three partitions, in any order, and owners who die in them."""
+def test_no_day_is_overshot_whoever_dies(seed: int, *, steps: bool) -> None:
+    """Calls of two agents with two credentials in three partitions, in any order, and owners who die in them; and whose clocks step back.
+
+    By a year, as that of a machine does that has just been started, and forth again: what is spent meanwhile is of another day.
+    """
+    walls, wrong = [WALL] * 3, WALL - 365 * DAY_S
     chance, world = Random(seed), World(budgeted(agents="1.5", credentials="2", keys="3"), 3)
     real: Counter[Any] = Counter()
     intended: dict[tuple[int, int], tuple[Request, int]] = {}
     for offset in range(200):
         n = chance.randrange(3)
         ledger = world.ledgers[n]
-        match chance.choice(("ask", "ask", "ask", "ask", "end", "end", "trade", "trade", "hear", "die")):
+        match chance.choice(("ask", "ask", "ask", "ask", "end", "end", "trade", "trade", "hear", "die") + steps * ("step",)):
+            case "step":
+                walls[n] = wrong if walls[n] == WALL else WALL
             case "ask":
                 of = asks(offset, chance.choice("ab"), chance.choice(("x", "y", None)), b"doc:%d" % chance.randrange(9))
-                if ledger.ask(of, WALL) is None:
-                    ledger.reserve(of, WALL)
+                if ledger.ask(of, walls[n]) is None:
+                    ledger.reserve(of, walls[n])
                     world.write(n, ledger.take(of.record.key))
                     cents = chance.choice((30, 30, chance.randint(0, 30)))
                     intended[n, offset] = of, cents
                     for payer in (("agent", of.agent), ("credential", of.claim.credential)):
-                        real[payer] += cents if payer[1] is not None else 0
+                        real[payer] += cents if payer[1] is not None and walls[n] == WALL else 0
             case "end" if mine := [at for at in intended if at[0] == n]:
                 of, cents = intended.pop(chance.choice(mine))
                 ledger.settle(of.record, chance.choice((None, Decimal(cents) / 100)))
                 world.write(n, ledger.ended(of.record) if chance.random() < 0.7 else ())
             case "trade":
-                world.write(n, ledger.trade(WALL))
+                world.write(n, ledger.trade(walls[n]))
             case "hear":
                 world.hear(n)
             case _:
