@@ -29,11 +29,6 @@ DEADLINE_AND_AGENT = (*DEADLINE, b'"agent"', b"\\u")
 _ALL = (*DEADLINE_AND_AGENT, b'"priority"')
 
 
-def deadline_of(record: Record) -> float | None:
-    """When the request in `record` expires, seconds since 1970; None where it names no time."""
-    return foresee(record, DEADLINE).deadline
-
-
 def foresee(record: Record, names: tuple[bytes, ...] = _ALL) -> Foresight:
     """What is to be known of `record` before its turn; all of it, or nothing where none of the `names` stands in it.
 

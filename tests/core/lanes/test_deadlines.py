@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lanes.deadlines import STALE_MIN, Deadlines
-from dispatcher.core.messages.foresight import deadline_of
+from dispatcher.core.messages.foresight import DEADLINE, foresee
 from tests.specimens import WALL, record, value
 
 KEY = b"doc:42"
@@ -29,7 +29,7 @@ KEY = b"doc:42"
 )
 def test_what_a_record_says_of_its_deadline(expected: float | None, content: bytes | None) -> None:
     """The request's own field, where it is a time; the rest is refused when its turn comes, as any malformed request."""
-    assert expected == deadline_of(record(content))
+    assert expected == foresee(record(content), DEADLINE).deadline
 
 
 def test_those_that_have_passed_come_in_the_order_of_their_time_each_once() -> None:
