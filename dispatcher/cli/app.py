@@ -10,7 +10,9 @@ import contextlib
 import copy
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +44,9 @@ _PANELS = {
     "Set up": ("topics", "config", "schema", "broker", "sample-upstream", "version"),
 }
 
+# After an interrupt that met a finalizer, or a library that is not Python's: when it has long been left.
+AGAIN_S = 0.05
+
 
 @dataclass
 class Options:
@@ -68,6 +73,17 @@ class Options:
         """Handle a signal that ends a command. It is noted, too: raised inside a client library it may come out as another exception."""
         self.interrupted = True
         raise KeyboardInterrupt
+
+    @staticmethod
+    def interrupt_again(otherwise: Callable[[sys.UnraisableHookArgs], object], failure: sys.UnraisableHookArgs) -> None:
+        """Take what was raised where nothing can be (`sys.unraisablehook`): an interrupt would be lost there, and comes again at once."""
+        if not isinstance(failure.exc_value, KeyboardInterrupt):
+            otherwise(failure)
+            return
+        # From a thread: here, too, it would only be ignored. The main one is the one that may wait for something.
+        again = threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again.daemon = True
+        again.start()
 
     def __post_init__(self) -> None:
         self.color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

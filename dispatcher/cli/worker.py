@@ -24,7 +24,8 @@ def _worker(ctx: typer.Context) -> None:
     if it must not be.
     """
     # Nothing is in hand until the worker has handlers of its own: a stop is a clean end, also while the libraries load.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda *_: os._exit(0))
 
     import uvloop  # the command line stays fast for everything else
 

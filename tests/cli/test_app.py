@@ -22,6 +22,7 @@ from dispatcher.cli import exits, main
 from dispatcher.cli.app import Options, Root, app
 from dispatcher.errors import BrokerError, CallFailed, ConfigError, DispatcherError, RefusedError, WaitTimeout
 from dispatcher.settings import Settings
+from tests.waiting import eventually
 
 CANARY = "sk-canary-7fQ2/+x=9"
 # A process of its own, on a loaded machine of two cores.
@@ -167,6 +168,26 @@ def test_an_interrupt_that_comes_out_as_another_exception_is_one(seen: Seen, mon
                 signal.raise_signal(signal.SIGINT)
 
     seen.raiser = Swallowing
+    assert main(["look"]) == 130
+
+
+def test_an_interrupt_that_nobody_can_raise_comes_again(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a finalizer, or where a library calls back from C, Python only prints what is raised: a worker lived on after its Ctrl-C."""
+    monkeypatch.setattr("dispatcher.cli.app", seen.app)
+
+    class Deaf:
+        """What nobody can interrupt."""
+
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    def looked() -> SystemError:
+        deaf = Deaf()
+        del deaf
+        eventually(lambda: False, 10, "an interrupt")
+        return SystemError()
+
+    seen.raiser = looked
     assert main(["look"]) == 130
 
 
