@@ -91,7 +91,7 @@ def test_a_client_is_of_one_class_and_a_lane_is_shared_as_the_weights_say(settin
         backlog = 120
         for name in CLASSES:
             submit(set_up, name, ["doc:1"] * backlog, "w")
-        worker = set_up.worker(report_interval_s=0.2).ready()
+        worker = set_up.worker(report_interval_s=0.2, topic_check_s=1).ready()
         with SyncDispatcher(set_up.settings, class_="monitoring") as client:
             receipt = client.submit(Call("sample", "POST", "/echo?key=doc:2"), key="doc:2")
             assert receipt.topic.endswith(".requests.monitoring")
@@ -167,7 +167,7 @@ def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path,
         assert "queued" == rows("--class", "analysis", "show", "c-analysis-2")[0]["state"]
         assert "not_found" == rows("--class", "generation", "show", "c-analysis-2", code=1)[0]["state"]
         cli("--class", "monitoring", "lanes", "pause", "doc:1")
-        worker = set_up.worker(report_interval_s=0.2).ready()
+        worker = set_up.worker(report_interval_s=0.2, topic_check_s=1).ready()
         seen = eventually(
             lambda: [row for row in rows("--class", "analysis", "lanes", "list") if row.get("key") == "doc:1" and row["queued"] == 3],
             what="the worker tells of the lane, as this class has it",
