@@ -108,7 +108,7 @@ def read_account(record: Record, topic_id_text: str) -> Account | None:
         if facts["v"] != _VERSION or type(facts["period"]) is not int or type(was := facts.get("was", 0)) is not int:
             return None
         settled, reserved, given = read_usd(facts["settled"]), read_usd(facts["reserved"]), read_usd(facts.get("given", "0"))
-    except (ArithmeticError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     if settled is None or reserved is None or given is None or min(settled, reserved, given) < 0:
         return None

@@ -93,7 +93,7 @@ def read_rights(record: Record, topic_id_text: str) -> Rights | None:
             return None
         if not is_count(wants) or not (since is None or is_time(since)):
             return None
-    except (ArithmeticError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
     if given is None or got is None:
         return None

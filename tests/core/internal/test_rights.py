@@ -44,6 +44,7 @@ def test_it_is_read_as_it_was_written() -> None:
         {"period": "1"},
         {"given": {"0": "-1"}},
         {"given": {"0": "1E+99999999"}},
+        {"given": {"0": "1E-99999999"}},
         {"given": {"00": "1"}},
         {"got": {"0": None}},
         {"wants": -1},

@@ -242,6 +242,7 @@ def test_accounts_that_are_over_go() -> None:
         b'{"v":1,"period":"1","settled":"0","reserved":"0"}',
         b'{"v":1,"period":1,"settled":"0","reserved":"0","was":"2"}',
         b'{"v":1,"period":1,"settled":"-1","reserved":"0"}',
+        b'{"v":1,"period":1,"settled":"1E+99999999","reserved":"0"}',
     ],
 )
 def test_what_we_did_not_write_is_no_account(raw: bytes) -> None:

@@ -53,6 +53,13 @@ def test_attempts_add_up(one: Usage, other: Usage) -> None:
         {"cost_usd": 0.1},
         {"cost_usd": "NaN"},
         {"cost_usd": "1" * 41},
+        {"cost_usd": "1E+99999999"},
+        {"cost_usd": "1e-99999999"},
+        {"cost_usd": "1_0"},
+        {"cost_usd": "\u0663"},
+        {"cost_usd": " 1"},
+        {"input_tokens": 10**16},
+        {"reasoning_tokens": 2**64 - 1},
         {"savings_usd": "x"},
     ],
 )
