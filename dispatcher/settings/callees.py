@@ -70,7 +70,7 @@ class UpstreamSettings(Section):
     # Fewer calls tell no share (Polly asks for 100, resilience4j for as many; calls of models are slow, and fewer).
     breaker_min_calls: Count = 20
     # A 429 that says when to come again holds all calls with its credential until then, not its own key alone. False where the callee's
-    # limits are of something else, such as one model.
+    # limits are of something else, such as one model; what it says of them then counts for those of [limits] that name a model.
     hint_holds_credential: bool = True
     # Most bytes of an answer that are kept; a longer one ends as reply_too_large.
     response_max_bytes: Count = 7 * MIB

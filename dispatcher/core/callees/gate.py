@@ -147,7 +147,7 @@ class Gate(Generic[_W]):
         """
         way = self._ways[taken.upstream]
         if taken.reservation is not None:
-            taken.reservation.end(finding, said, now, self._wait_max_s)
+            taken.reservation.end(finding, said, now, self._wait_max_s, is_of_credential=way.settings.hint_holds_credential)
         bearing = Bearing.NOTHING if finding is None else _BEARINGS.get(finding.fault, Bearing.NOTHING)
         if bearing is Bearing.SUCCESS:
             way.pace_of(taken.credential).succeeded(now)

@@ -55,11 +55,11 @@ class Reservation:
             for limit, entry in self._entries:
                 limit.begin(entry, now)
 
-    def end(self, finding: Finding | None, said: Statement, now: float, wait_max_s: float) -> None:
+    def end(self, finding: Finding | None, said: Statement, now: float, wait_max_s: float, *, is_of_credential: bool = True) -> None:
         """It has ended so (None: cut off), or is not made after all: what it did not take is given back.
 
-        A 429 is one of the limits of its credential, where there are such; else of any. What the callee says of times is believed for
-        `wait_max_s` at most.
+        `is_of_credential`: what the callee says of its limits is; else it is of limits that name a model. What it says of times is believed
+        for `wait_max_s` at most.
         """
         known = None if finding is None else finding.known
         if known not in {None, Known.NOT_SENT}:
@@ -74,14 +74,23 @@ class Reservation:
         was_sent = self._began is not None and known is not Known.NOT_SENT
         tokens = self._taken(finding, said) if was_sent else 0
         for limit, entry in self._entries:
-            is_of_tokens = entry.meter.dimension == TOKENS
-            limit.settle(entry, tokens if is_of_tokens else int(was_sent), now)
-            if (told := said.left.get(entry.meter.dimension)) is not None and was_sent:
+            limit.settle(entry, tokens if entry.meter.dimension == TOKENS else int(was_sent), now)
+        if was_sent:
+            meant = [limit for limit in self._limits if is_of_credential or limit.of.model is not None]
+            self._heed(finding, said, meant, now, wait_max_s)
+
+    def _heed(self, finding: Finding | None, said: Statement, meant: Sequence[Limit], now: float, wait_max_s: float) -> None:
+        """What the callee says is left of the limits that it means; and that it was too much.
+
+        A 429 is one of those of the credential, where there are such; else of any: whatever was too much, nothing else can be lowered.
+        """
+        for limit, entry in self._entries:
+            if limit in meant and (told := said.left.get(entry.meter.dimension)) is not None:
                 lasts_s = entry.meter.window_s if told.reset_s is None else told.reset_s
                 entry.meter.hear(entry, told.left, now + min(lasts_s, wait_max_s), now)
         if self._began is not None and finding is not None and finding.status == TOO_MANY_REQUESTS and not finding.is_quota:
-            of_credential = [limit for limit in self._limits if limit.of.credential is not None]
-            for limit in of_credential or self._limits:
+            of_credential = [limit for limit in meant if limit.of.credential is not None]
+            for limit in of_credential or meant or self._limits:
                 limit.refuse(self._began, now)
 
     def _taken(self, finding: Finding | None, said: Statement) -> int:

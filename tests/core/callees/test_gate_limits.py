@@ -42,6 +42,15 @@ def enter(of: Gate[str], claim: Claim, at: float, waiter: str = "w") -> Pass:
     return taken
 
 
+def entered(of: Gate[str], claim: Claim) -> int:
+    """How many such calls may begin now, one beside the other."""
+    count = 0
+    while of.ask("w", claim, NOW) is None:
+        enter(of, claim, NOW)
+        count += 1
+    return count
+
+
 def run(of: Gate[str], claims: dict[str, Claim], until: float, takes_s: float = 0.0, now: float = NOW) -> list[tuple[str, float]]:
     """Drive the gate as a worker does, with those who stand in its lines: who begins when. Each call goes well, and takes so long."""
     upstream = next(iter(claims.values())).upstream
@@ -179,6 +188,29 @@ def test_a_limit_of_one_model_keeps_no_other() -> None:
     for n in range(50):
         of.end(enter(of, Claim("u", "a", f"small-{n}"), NOW + n / 100, f"{n}"), OK, NOW + n / 100)
     assert NOW + 1000 == of.due_at("u", NOW + 1)
+
+
+@pytest.mark.parametrize(("of_credential", "room"), [(True, (0, 0)), (False, (0, 99))])
+def test_what_a_callee_says_of_one_model_keeps_no_other_where_its_limits_are_of_models(
+    room: tuple[int, int], *, of_credential: bool
+) -> None:
+    """Nothing is left, it says to a call of one model: as `hint_holds_credential` says, of its credential or of that model alone."""
+    limits = {"key": {"credential": "a", "requests": 100, "window_s": 60}, "m": {"model": "m", "requests": 50, "window_s": 60}}
+    of = gate(limits, hint_holds_credential=of_credential)
+    of.end(enter(of, Claim("u", "a", "m"), NOW), OK, NOW, Statement(left={"requests": Allowance(0, 60.0)}))
+    assert room == (entered(of, Claim("u", "a", "m")), entered(of, Claim("u", "a")))
+
+
+@pytest.mark.parametrize(("of_credential", "room"), [(True, 69), (False, 99)])
+def test_a_429_of_one_model_lowers_its_limit_alone_where_limits_are_of_models(room: int, *, of_credential: bool) -> None:
+    """Where none names the model of the call all are lowered: whatever was too much, there is nothing else to lower."""
+    limits = {"key": {"credential": "a", "requests": 100, "window_s": 60}, "m": {"model": "m", "requests": 50, "window_s": 60}}
+    of = gate(limits, hint_holds_credential=of_credential)
+    of.end(enter(of, Claim("u", "a", "m"), NOW), TOO_MANY, NOW)
+    assert room == entered(of, Claim("u", "a"))
+    other = gate({"key": limits["key"]}, hint_holds_credential=of_credential)
+    other.end(enter(other, Claim("u", "a", "m"), NOW), TOO_MANY, NOW)
+    assert 69 == entered(other, Claim("u", "a"))
 
 
 def test_a_call_of_many_tokens_is_not_starved_by_those_of_few() -> None:
