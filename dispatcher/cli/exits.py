@@ -59,7 +59,8 @@ def _usage(failure: typer.TyperException) -> DispatcherError:
     """Word a usage error: Click's text as one sentence, and which help explains it."""
     context = getattr(failure, "ctx", None)
     command = context.command_path if context is not None else "dispatcher"
-    text = " ".join(failure.format_message().split()).rstrip(".")
+    # Pydantic's kind of error, which typer passes on: nobody else has to know of it.
+    text = " ".join(failure.format_message().split()).rstrip(".").replace(": Value error, ", ": ", 1)
     wrong = ConfigError if failure.exit_code == ConfigError.exit_code else DispatcherError
     return wrong(text[:1].lower() + text[1:], f"{command} --help")
 

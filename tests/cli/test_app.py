@@ -258,6 +258,12 @@ def test_help_lists_sections_and_exit_codes(capsys: pytest.CaptureFixture[str]) 
     assert "Other" not in out
 
 
+def test_a_word_that_is_not_among_those_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    """What it may be, in one sentence."""
+    assert main(["usage", "--by", "hour"]) == 2
+    assert "error: invalid value for '--by': 'hour' is not one of 'key', 'agent', 'model', 'day'\n" in capsys.readouterr().err
+
+
 def test_help_names_tables_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     """In brackets, as they stand in the file: they are no markup."""
     assert main(["usage", "--help"]) == 0
