@@ -39,7 +39,7 @@ def test_a_class_sees_its_own_requests_and_all_the_rest() -> None:
     slow = of_class(settings, "slow")
     assert ("dispatcher.requests.slow", "slow") == (slow.topics.requests, slow.topics.kind)
     assert settings.topics.replies == slow.topics.replies
-    assert ("dispatcher.requests.slow",) == slow.request_topics
+    assert ((slow,), settings.request_topics) == (slow.meant, slow.request_topics)
     assert slow is of_class(slow, None)
     assert [view.topics.requests for view in settings.views] == list(settings.request_topics)
 
