@@ -50,7 +50,7 @@ class Admission:
 
     def stand(self, lane: Lane, gated: Gated) -> None:
         """A lane stands in line until it is woken."""
-        self._gate.stand(lane, gated.claim)
+        self._gate.stand(lane, gated.claim, lane.priority)
         self._await(self._gate.family_of(gated.claim.upstream))
 
     def look(self, upstream: str) -> None:

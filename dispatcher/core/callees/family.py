@@ -39,9 +39,9 @@ class Family(Generic[_W]):
         """The lines in which somebody stands."""
         return self._occupied
 
-    def join(self, line: Line[_W], waiter: _W, tokens: int) -> None:
+    def join(self, line: Line[_W], waiter: _W, tokens: int, priority: int) -> None:
         """Stand at the end of that line."""
-        line.join(waiter, tokens)
+        line.join(waiter, tokens, priority)
         self._occupied[line] = None
 
     def leave(self, line: Line[_W], waiter: _W) -> None:
@@ -52,6 +52,7 @@ class Family(Generic[_W]):
 
     def serve(self, line: Line[_W]) -> None:
         """It has had its turn: all others come before it."""
+        line.serve()
         self._occupied.move_to_end(line)
 
     def due(self, now: float) -> Iterator[tuple[Line[_W], float | None]]:

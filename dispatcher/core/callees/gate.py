@@ -6,7 +6,7 @@ both the end is no stampede: calls begin again at the pace that was known (`Pace
 it would be more than the callee takes at once, or in a window. What a call has of them is reserved when it is let through (`enter`), counts
 from when it is made (`begin`), and is settled when it has ended (`end`).
 
-Who may not begin stands in line: one line per upstream, credential and limits, in the order in which they came; the lines of an upstream,
+Who may not begin stands in line: one line per upstream, credential and limits, the most urgent first; the lines of an upstream,
 and of all upstreams that share a limit with it (`Family`), take turns. A driver asks (`ask`), tells (`enter`, `begin`, `end`), and wakes
 who is `next` when it is time (`due_at`). No step looks at more than the lines of one family: as many as it has credentials and models with
 limits of their own, however many wait.
@@ -29,6 +29,7 @@ from dispatcher.core.callees.line import Line, Stop
 from dispatcher.core.callees.reservation import SILENT, Reservation, Statement
 from dispatcher.core.callees.way import Way
 from dispatcher.core.messages.claim import Claim
+from dispatcher.core.messages.request import PRIORITY_USUAL
 from dispatcher.settings import LimitSettings, UpstreamSettings
 
 _W = TypeVar("_W", bound=Hashable)
@@ -195,14 +196,14 @@ class Gate(Generic[_W]):
         """All of those."""
         return {family.name for family in self._families.values()}
 
-    def stand(self, waiter: _W, claim: Claim) -> None:
-        """Stand in line; who stands there already keeps its place."""
+    def stand(self, waiter: _W, claim: Claim, priority: int = PRIORITY_USUAL) -> None:
+        """Stand in line; who stands there already, and is as urgent as before, keeps its place."""
         family, line = self._line(self._ways[claim.upstream], claim)
-        if self._stands.get(waiter) == (family, line):
+        if self._stands.get(waiter) == (family, line) and line.priority_of(waiter) == priority:
             return
         self.leave(waiter)
         self._stands[waiter] = family, line
-        family.join(line, waiter, claim.tokens)
+        family.join(line, waiter, claim.tokens, priority)
         for limit in line.limits:
             self._stood[limit] = self._stood.get(limit, Crowd()).most(Crowd(len(line), line.tokens, line.first_tokens))
 

@@ -4,6 +4,9 @@ Whose turn it is may lack one of its limits, while others would take what it nee
 beside those of few, or one under two limits that are never free at the same time. So it lays hands (`claims`) on the limit that keeps it
 longest, and then on the next one, and those who come behind it leave these alone. It lets go of the others where the one that keeps it
 will do so for longer than a window: they are not idle for an hour since a model's limit of the day is used up.
+
+The most urgent goes first, of equals the first that came; each tenth turn is that of the first that came of all, so that nobody waits for
+ever (as in `lanes.priority_line`).
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.pace import Pace
 from dispatcher.core.callees.way import Way
+from dispatcher.core.messages.request import PRIORITY_MAX, PRIORITY_USUAL
 
 _W = TypeVar("_W", bound=Hashable)
 # Why a call may not begin.
 BREAKER, RETRY_AFTER, LIMIT = "breaker", "retry_after", "limit"
+# Of so many turns one goes to whoever has stood longest, whatever its priority: the least urgent keep a tenth of the turns.
+PATIENCE_TURNS = 10
 # How many of the last turns say how soon the next ones come; and the longest time between two that counts.
 TURNS, TURN_MAX_S = 8, 60.0
 
@@ -32,10 +38,18 @@ class Stop:
     until: float | None
 
 
+class _Place(NamedTuple):
+    """Of one who stands in line: the number under which it came, and what its call may take."""
+
+    number: int
+    tokens: int
+    priority: int
+
+
 class Line(Generic[_W]):
     """Owned by the gate. Times are monotonic seconds."""
 
-    __slots__ = ("_came", "_last", "_turn_s", "_waiting", "claims", "limits", "pace", "tokens", "way")
+    __slots__ = ("_by_priority", "_came", "_last", "_served", "_turn_s", "_waiting", "claims", "limits", "pace", "tokens", "way")
 
     def __init__(self, way: Way, pace: Pace, limits: tuple[Limit, ...]) -> None:
         self.way = way
@@ -43,8 +57,10 @@ class Line(Generic[_W]):
         self.limits = limits
         self.claims: set[Limit] = set()
         self.tokens = 0  # of all who wait
-        self._waiting: OrderedDict[_W, tuple[int, int]] = OrderedDict()  # the number of each, and its tokens
+        self._waiting: OrderedDict[_W, _Place] = OrderedDict()  # in the order in which they came
+        self._by_priority: tuple[OrderedDict[_W, None], ...] = tuple(OrderedDict() for _ in range(PRIORITY_MAX + 1))
         self._came = 0
+        self._served = 0
         self._last: float | None = None  # when the last turn was
         self._turn_s = 0.0  # from one to the next
 
@@ -54,23 +70,36 @@ class Line(Generic[_W]):
     @property
     def first(self) -> _W:
         """Who is next."""
-        return next(iter(self._waiting))
+        if (self._served + 1) % PATIENCE_TURNS == 0:
+            return next(iter(self._waiting))
+        return next(iter(next(equals for equals in reversed(self._by_priority) if equals)))
 
     @property
     def first_tokens(self) -> int:
         """What the call of who is next may take."""
-        return next(iter(self._waiting.values()))[1]
+        return self._waiting[self.first].tokens
 
-    def join(self, waiter: _W, tokens: int) -> None:
-        """Stand at the end."""
+    def priority_of(self, waiter: _W) -> int:
+        """How urgent somebody is who stands here."""
+        return self._waiting[waiter].priority
+
+    def join(self, waiter: _W, tokens: int, priority: int = PRIORITY_USUAL) -> None:
+        """Stand at the end of those that are as urgent."""
         self._came += 1
-        self._waiting[waiter] = self._came, tokens
+        self._waiting[waiter] = _Place(self._came, tokens, priority)
+        self._by_priority[priority][waiter] = None
         self.tokens += tokens
 
     def leave(self, waiter: _W) -> None:
         """Stand here no more."""
-        self.tokens -= self._waiting.pop(waiter)[1]
+        place = self._waiting.pop(waiter)
+        del self._by_priority[place.priority][waiter]
+        self.tokens -= place.tokens
         self.claims.clear()
+
+    def serve(self) -> None:
+        """Whoever is `first` has its turn."""
+        self._served += 1
 
     def turn(self, now: float) -> None:
         """A call of this line begins."""
@@ -91,12 +120,13 @@ class Line(Generic[_W]):
 
     def stands(self, waiter: _W, now: float) -> Stop:
         """What keeps somebody who stands here: a limit until it is about its turn, as turns come of late."""
-        number, tokens = self._waiting[waiter]
+        number, tokens, priority = self._waiting[waiter]
         stop = self.stop(tokens, now) or Stop(self.keeps(now), None)
         if stop.why != LIMIT or any(limit.lacks(tokens) for limit in self.limits):
             return stop
         # Of those who came before some have left: who is parked stands here no more.
-        before = min(number - next(iter(self._waiting.values()))[0], len(self._waiting) - 1)
+        equals = self._by_priority[priority]
+        before = min(number - self._waiting[next(iter(equals))].number, len(equals) - 1) + sum(map(len, self._by_priority[priority + 1 :]))
         return Stop(LIMIT, max(stop.until or now, now + before * self._turn_s))
 
     def keeps(self, now: float) -> str:

@@ -6,11 +6,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
+from dispatcher.core.callees.line import PATIENCE_TURNS
 from dispatcher.core.messages.request import PRIORITY_MAX
 
 _W = TypeVar("_W", bound=Hashable)
-# Of so many turns one goes to whoever has stood longest, whatever its priority: the least urgent keep a tenth of the turns.
-PATIENCE_TURNS = 10
 
 
 class PriorityLine(Generic[_W]):

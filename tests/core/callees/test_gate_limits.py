@@ -98,6 +98,34 @@ def test_who_waits_for_a_limit_says_so() -> None:
     assert 11 == told[0][1]
 
 
+def test_the_most_urgent_has_the_next_turn() -> None:
+    """Of those who wait for a limit, whoever came before it; and it is told of its turn, not of the end of the line."""
+    of, claim = gate({"l": {"credential": "a", "requests": 1, "window_s": 10}}), Claim("u", "a")
+    of.end(enter(of, claim, NOW), OK, NOW)
+    for waiter, priority in (("low", 0), ("usual", 4), ("urgent", 9), ("too", 9), ("late", 4)):
+        of.stand(waiter, claim, priority)
+    assert Stop(LIMIT, NOW + 10) == of.why("urgent", NOW)
+    of.stand("late", claim, 9)
+    begun = run(of, dict.fromkeys(("low", "usual", "urgent", "too", "late"), claim), NOW + 60)
+    assert ["urgent", "too", "late", "usual", "low"] == [waiter for waiter, _ in begun]
+
+
+def test_nobody_waits_for_a_limit_for_ever() -> None:
+    """However many come that are more urgent: each tenth turn is that of the first that came."""
+    of, claim = gate({"l": {"credential": "a", "requests": 1, "window_s": 1}}), Claim("u", "a")
+    for n in range(3):
+        of.stand(f"low{n}", claim, 0)
+    begun = []
+    for n in range(40):
+        of.stand(f"urgent{n}", claim, 9)
+        of.stand(f"more{n}", claim, 9)
+        waiter = of.next("u", NOW + 2 * n)
+        assert waiter is not None
+        of.end(enter(of, claim, NOW + 2 * n, waiter), OK, NOW + 2 * n)
+        begun.append(waiter)
+    assert {"low0": 9, "low1": 19, "low2": 29} == {waiter: place for place, waiter in enumerate(begun) if waiter.startswith("low")}
+
+
 def test_where_nothing_is_ours_nobody_knows_until_when() -> None:
     """A share of nothing; then there is one, and they are called."""
     of = gate({"l": {"credential": "a", "requests": 10, "window_s": 10}})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.lanes.priority_line import PATIENCE_TURNS, PriorityLine
+from dispatcher.core.callees.line import PATIENCE_TURNS
+from dispatcher.core.lanes.priority_line import PriorityLine
 
 PRIORITIES = st.integers(0, 9)
 
