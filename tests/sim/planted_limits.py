@@ -47,9 +47,9 @@ def _calls_that_take_no_place(patch: pytest.MonkeyPatch) -> None:
 def _place_kept_by_who_was_cut_off(patch: pytest.MonkeyPatch) -> None:
     end = Reservation.end
 
-    def unless_cut(self: Reservation, finding: Finding | None, *rest: Any) -> None:
+    def unless_cut(self: Reservation, finding: Finding | None, *rest: Any, **more: Any) -> None:
         if finding is not None and finding.known is Known.ANSWERED:
-            end(self, finding, *rest)
+            end(self, finding, *rest, **more)
 
     patch.setattr(Reservation, "end", unless_cut)
 
