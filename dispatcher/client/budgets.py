@@ -10,6 +10,7 @@ from dispatcher.adapters.kafka.admin import connect, facts_of
 from dispatcher.adapters.kafka.log import TIMEOUT_S, LogReader
 from dispatcher.core.internal.account import Account, fold, together
 from dispatcher.core.internal.budget import Budgets
+from dispatcher.core.messages.classes import book_of
 from dispatcher.core.operations.balance import Balances
 from dispatcher.core.operations.positions import START, Span
 from dispatcher.settings import Settings
@@ -28,15 +29,16 @@ def balances(settings: Settings, partitions: Sequence[int] | None = None, *, tim
 
 def _accounts(settings: Settings, partitions: Sequence[int] | None, timeout_s: float) -> dict[str, Account]:
     topics, cluster = settings.topics, connect(settings, timeout_s)
-    known = facts_of(cluster, [topics.requests, topics.state])
-    requests, state = known.get(topics.requests), known.get(topics.state)
+    first = settings.request_topics[0]
+    known = facts_of(cluster, [first, topics.state])
+    requests, state = known.get(first), known.get(topics.state)
     if requests is None or state is None:
         return {}
-    topic_id = requests.topic_id_text
+    book = book_of(requests.topic_id_text, has_classes=bool(settings.kinds))
     found: defaultdict[int, dict[str, Account]] = defaultdict(dict)
     with LogReader(settings, topics.state, timeout_s) as reader:
         for record in reader.read(Span(START), partitions=partitions, until_end=True):
-            fold(found[record.partition], record, topic_id)
+            fold(found[record.partition], record, book)
     of_name: defaultdict[str, list[Account]] = defaultdict(list)
     for accounts in found.values():
         for account in accounts.values():

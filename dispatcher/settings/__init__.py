@@ -132,11 +132,6 @@ class Settings(Section):
                 'worker.protocol = "cooperative" gives partitions of one number to several workers, and with [classes] they need one: '
                 'leave it out, or use "eager"'
             )
-        if self.budgets:
-            raise ValueError(
-                "[budgets] are kept in each topic of a class by itself, so that a key could spend its budget once in every class: "
-                "leave out [classes] or [budgets]"
-            )
         return self
 
     @model_validator(mode="after")

@@ -25,9 +25,14 @@ class ClassTurns:
         self._loop = asyncio.get_running_loop()
 
     def claim(self, lane: Lane) -> bool:
-        """Whether a lane that could call has the turn; else it goes on once it has."""
+        """Whether a lane that could call has the turn; else it goes on once it has.
+
+        One that was let go of, and that a late timer moves, takes nobody's place: its key may have another lane by now.
+        """
         if self._floors is None:
             return True
+        if not self._is_there(lane):
+            return False
         has_it = self._floors.claim(_name(lane), lane.owner.source, lane)
         self._tell()
         return has_it
@@ -67,10 +72,14 @@ class ClassTurns:
 
     def _go_on(self, lane: Lane) -> None:
         partition = self._partition_of(lane.owner)
-        if partition is not None and partition.lanes.get(lane.key) is lane:
+        if partition is not None and self._is_there(lane):
             self._driver.advance(partition, lane)
         else:
             self.leave(lane)
+
+    def _is_there(self, lane: Lane) -> bool:
+        partition = self._partition_of(lane.owner)
+        return partition is not None and partition.lanes.get(lane.key) is lane
 
 
 def _name(lane: Lane) -> Hashable:

@@ -92,7 +92,7 @@ class Engine:
         self.gaps: Mapping[int, Gap] = {}  # partitions of ours that stand; some of them never went live
         self.desired = Desired()
         self._early = EarlyEnds(self, self.desired, decoders, restorer, clock)
-        self._exchange = Exchange(self, settings, decoders[0].topic_id, clock)
+        self._exchange = Exchange(self, settings, decoders[0].book, clock)
 
     # --- from the poller ------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from dispatcher.core.internal.rights import Board
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.ledger import Ledger
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.messages.record import Record
@@ -43,7 +44,11 @@ class Exchange:
         self._is_ticking = False
 
     def came(self, partition: Partition) -> None:
-        """A partition is new here."""
+        """A partition is new here. Those of one number have one ledger: what a key has spent in one class it has spent in all."""
+        siblings = (one for one in self._driver.partitions.values() if one.owner.partition == partition.owner.partition)
+        if (sibling := next((one for one in siblings if one is not partition), None)) is not None:
+            partition.ledger = sibling.ledger
+            return
         if self._is_used:
             partition.ledger.join(self._board)
             if not self._is_ticking:
@@ -60,16 +65,20 @@ class Exchange:
         self._loop.call_later(TICK_S, self._tick)
 
     def _trade(self) -> None:
-        for partition in list(self._driver.partitions.values()):
+        books: dict[Ledger, list[Partition]] = {}
+        for partition in self._driver.partitions.values():
             if partition.is_restored and not partition.closed:
-                # Who waits for money that has come takes it before it is offered to others.
-                self._go_on(partition)
-                instant = self._clock.now()
-                if messages := partition.ledger.trade(instant.wall):
-                    self._driver.publish(partition.write(messages, instant.mono))
-                self._go_on(partition)
+                books.setdefault(partition.ledger, []).append(partition)
+        for ledger, partitions in books.items():
+            # Who waits for money that has come takes it before it is offered to others.
+            self._go_on(ledger, partitions)
+            instant = self._clock.now()
+            if messages := ledger.trade(instant.wall):
+                self._driver.publish(partitions[0].write(messages, instant.mono))
+            self._go_on(ledger, partitions)
 
-    def _go_on(self, partition: Partition) -> None:
-        for key in dict.fromkeys(partition.ledger.payable(self._clock.now().wall)):
-            if (lane := partition.lane_of(key)) is not None:
-                self._driver.advance(partition, lane)
+    def _go_on(self, ledger: Ledger, partitions: list[Partition]) -> None:
+        for key in dict.fromkeys(ledger.payable(self._clock.now().wall)):
+            for partition in partitions:
+                if (lane := partition.lane_of(key)) is not None:
+                    self._driver.advance(partition, lane)

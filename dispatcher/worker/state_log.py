@@ -12,6 +12,7 @@ from functools import partial
 from dispatcher.core.internal.account import Account, fold
 from dispatcher.core.internal.tried import Noted, Tried, place_of, read_tried
 from dispatcher.core.lanes.outcome import Owner
+from dispatcher.core.messages.classes import book_of
 from dispatcher.core.messages.record import Record
 from dispatcher.core.progress.strand import RequestTopic
 from dispatcher.worker.whole import Log, Reader, Steps, read_up_to
@@ -20,15 +21,16 @@ from dispatcher.worker.whole import Log, Reader, Steps, read_up_to
 class _Fold:
     """A partition while it is read: the last record of a key counts."""
 
-    def __init__(self, topic_id_text: str, siblings: Collection[str]) -> None:
+    def __init__(self, topic_id_text: str, book: str, siblings: Collection[str]) -> None:
         self._topic_id_text = topic_id_text
+        self._book = book
         self._siblings = siblings
         self.tried: dict[int, Tried] = {}
         self.accounts: dict[str, Account] = {}
         self.ignored = 0
 
     def take(self, record: Record) -> None:
-        if fold(self.accounts, record, self._topic_id_text):
+        if fold(self.accounts, record, self._book):
             return
         offset = place_of(record, self._topic_id_text)
         known = read_tried(record, self._topic_id_text)
@@ -46,6 +48,7 @@ class StateLog:
     def __init__(self, topic: str, requests: RequestTopic, siblings: Collection[str], reader: Reader, log: Log) -> None:
         self._topic = topic
         self._requests = requests
+        self._book = book_of(requests.id_text, has_classes=bool(requests.kind))
         self._siblings = siblings  # ids of request topics that have their records here as well
         self._reader = reader
         self._log = log
@@ -55,7 +58,7 @@ class StateLog:
         asked = tuple(owners)
         ends = yield from self._reader.ends(self._topic, asked)
         log_ends = yield from self._reader.ends(self._requests.name, asked)
-        kept, tell = partial(_Fold, self._requests.id_text, self._siblings), partial(self._tell, restored, log_ends)
+        kept, tell = partial(_Fold, self._requests.id_text, self._book, self._siblings), partial(self._tell, restored, log_ends)
         yield from read_up_to(self._reader, self._topic, ends, owners, kept, tell)
 
     def _tell(self, restored: Callable[[Owner, Noted], None], log_ends: Mapping[int, int], owner: Owner, kept: _Fold) -> None:

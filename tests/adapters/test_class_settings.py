@@ -72,7 +72,6 @@ def test_which_class_is_meant_has_to_be_said(name: str | None, words: str) -> No
     ("sections", "words"),
     [
         ({"worker": {"protocol": "cooperative"}}, "different workers|several workers"),
-        ({"budgets": {"all": {"keys": ["*"], "usd_per_day": 2, "reserve_usd": 1}}}, "budget once in every class"),
         ({"classes": {"Loud": {}}}, "classes"),
         ({"classes": {"fast": {"weight": 0}}}, "weight"),
     ],
@@ -88,9 +87,3 @@ def test_partitions_of_one_number_go_to_one_worker() -> None:
     assert {"group.protocol": "consumer", "group.remote.assignor": "range"} == _group_properties("consumer", has_siblings=True)
     assert {"group.protocol": "consumer"} == _group_properties("consumer", has_siblings=False)
     assert "range" == _group_properties("eager", has_siblings=True)["partition.assignment.strategy"]
-
-
-def test_budgets_of_any_kind_are_refused() -> None:
-    """Also those that partitions share: each topic's would have all of it."""
-    with pytest.raises(ValidationError, match="budget once in every class"):
-        made(budgets={"all": {"agents": ["*"], "usd_per_day": 2, "reserve_usd": 0.1}})

@@ -83,7 +83,7 @@ class Owner:
         answer = self.pool.ask(self.at(wall), wall)
         if answer is Answer.LACKS:
             since = self.since.setdefault(offset, wall)
-            self.pool.wait(offset, b"doc:%d" % offset, since, wall)
+            self.pool.wait(("requests", offset), b"doc:%d" % offset, since, wall)
         else:
             self.leave(offset)
         if answer is Answer.PAYS:
@@ -94,7 +94,7 @@ class Owner:
     def leave(self, offset: int) -> None:
         """A request waits no more."""
         self.since.pop(offset, None)
-        self.pool.leave(offset)
+        self.pool.leave(("requests", offset))
 
     def trade(self, wall: float) -> bool:
         """Say what others have to know; whether there was anything."""

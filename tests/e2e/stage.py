@@ -234,7 +234,7 @@ class Stage:
         for number, key in enumerate(keys):
             query = f"{path}{'&' if '?' in path else '?'}key={key}"
             value = orjson.dumps({"upstream": "sample", "path": query, "body": {"n": number}} | fields)
-            submission = request(key, value, stamp(request_id=f"{prefix}-{number}"))
+            submission = request(key, value, stamp(request_id=f"{prefix}-{number}", settings=self.settings))
             submissions.append(replace(submission, headers=(*submission.headers, *headers)))
         with Submitter(self.settings) as submitter:
             for outcome in submitter.submit_many(submissions):

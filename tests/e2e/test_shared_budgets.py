@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,3 +45,37 @@ def test_an_agent_spends_its_day_in_all_partitions_and_no_more(settings: Setting
         balance = client.balances(set_up.settings).of_agent("planner")
         assert balance is not None
         assert (Decimal(0), Decimal(0)) == (balance.left, balance.reserved)
+
+
+@pytest.mark.faults
+def test_a_budget_is_one_for_all_classes(settings: SettingsFactory, tmp_path: Path) -> None:
+    """A key and an agent spend the same day's budget in the topics of three classes, and no more though a worker is killed in a call.
+
+    What that call may have cost counts, though the next calls are of other classes; and one command tells what is left of all of it.
+    """
+    names, one = ("generation", "analysis", "monitoring"), {"keys": ["single:*"], **DAY, "usd_per_day": 0.6}
+    of: dict[str, Any] = {
+        "budgets": {"agents": {"agents": ["planner"], **DAY}, "keys": one},
+        "classes": {name: {"weight": 2} for name in names},
+    }
+    with stage(settings, tmp_path, partitions=3, models=MODELS, **of) as set_up:
+        keys = [key_on(n, 3).decode() for n in range(3)]
+        replies, workers = set_up.replies(), [set_up.worker().ready() for _ in range(2)]
+        of_nobody: dict[str, Any] = {"body": ANSWER}
+        told = of_nobody | {"agent": "planner"}
+        set_up.submit(keys[:1], "/echo?fault=hang&times=1", prefix="planner", **told | {"class": "generation"})
+        eventually(lambda: set_up.calls(id="planner-0"), what="one is in its call")
+        owner = Lanes(set_up.settings.of_class("generation")).describe(lane(keys[0])).owner
+        kill(next(worker for worker in workers if f"{set_up.settings.topics.prefix}-{worker.name}" == owner))
+        for name in names:
+            set_up.submit(["single:2"] * 2, prefix=f"single-{name}", **of_nobody | {"class": name})
+            set_up.submit([key for key in keys for _ in range(3)], prefix=f"planner-{name}", **told | {"class": name})
+        found = by_request(replies.await_count(34, 120))
+        ends = Counter((name.partition("-")[0], value(reply).get("reason", value(reply)["status"])) for name, reply in found.items())
+        spent = "budget_exhausted"
+        assert {("planner", "ok"): 4, ("planner", spent): 24, ("single", "ok"): 2, ("single", spent): 4} == ends
+        assert 7 == len(set_up.calls())
+        balances = client.balances(set_up.settings)
+        for balance in (balances.of_agent("planner"), balances.of(b"single:2")):
+            assert balance is not None
+            assert (Decimal(0), Decimal(0)) == (balance.left, balance.reserved)

@@ -143,10 +143,11 @@ def draw(seed: int, **fixed: Any) -> Plan:
     """Draw the plan of a seed; `fixed` overrides settings of `[worker]`, `protocol` and `publishing` among them.
 
     `classes`: those of requests, with a share of each that is drawn; worlds that say nothing have none.
-    `shared`: whether agents have budgets that partitions share; they do in a few worlds where it is left out.
+    `shared`: whether agents have budgets that partitions share; they do in a few worlds where it is left out. `budgets`: whether all that
+    publish exactly once have one of keys or of agents; worlds with classes have none else, and others a few.
     """
     chance, classes = Random(seed), fixed.pop("classes", ())
-    told_shared = fixed.pop("shared", None)
+    told_shared, told_budgets = fixed.pop("shared", None), fixed.pop("budgets", False)
     if classes:
         fixed["protocol"] = fixed.get("protocol", Random(f"protocol {seed}").choice(("consumer", "eager")))
     partitions = chance.randint(2, 4)
@@ -186,12 +187,14 @@ def draw(seed: int, **fixed: Any) -> Plan:
         *(orders, room, hot, outages, once, agents, priorities),
     )
     if classes:
-        return _classed(plan, Random(f"classes of {seed}"))
+        plan = _classed(plan, Random(f"classes of {seed}"))
+        settings = plan.settings
     chance = Random(f"budgets of {seed}")
-    if settings.worker.publishing == "at_least_once":
+    if settings.worker.publishing == "at_least_once" or (classes and not told_budgets):
         return plan
-    has_budget = chance.random() <= 0.3
+    has_budget = chance.random() <= (0.6 if told_budgets else 0.3)
     is_shared = told_shared if told_shared is not None else Random(f"shared budgets of {seed}").random() < 0.1
+    is_shared = is_shared or (told_budgets and not has_budget)
     if not (has_budget or is_shared):
         return plan
     waits = chance.random() < 0.4

@@ -10,8 +10,11 @@ import pytest
 from dispatcher.core.progress.strand import source_of, strand_of
 from dispatcher.settings import ClassSettings, LimitSettings
 from tests.core.turns import turns_max
-from tests.guarantees.events import CallEnded, CallStarted, Event, Queued
-from tests.sim.plan import Fault, Plan, Write, draw, staged, with_limit
+from tests.guarantees.budgets import AGENT_CENTS, CALL_CENTS, DAY_CENTS
+from tests.guarantees.events import CallEnded, CallStarted, Event, Queued, ReplyVisible
+from tests.sim.plan import Fault, Plan, Write, draw, staged, with_budgets, with_limit
+from tests.sim.test_shared_budgets import NEVER_S
+from tests.sim.test_shared_budgets import watched as spending
 from tests.sim.world import World, run
 
 NAMES = ("generation", "analysis", "monitoring")
@@ -46,6 +49,33 @@ class Watched:
                 self._read.setdefault((partition, offset), len(self.calls))
             case CallEnded(call):
                 self._open.pop(call, None)
+            case _:
+                pass
+
+    def findings(self) -> list[str]:
+        """As a judge."""
+        return []
+
+
+class SpentByKey:
+    """What the calls of each key had cost when somebody was told for the first time that it is spent."""
+
+    def __init__(self, world: World) -> None:
+        self.told: dict[str, int] = {}
+        self._world = world
+        self._keys: dict[int, str] = {}
+        self._spent: Counter[str] = Counter()
+
+    def see(self, event: Event) -> None:
+        """As a judge."""
+        match event:
+            case CallStarted(call, key=key):
+                self._keys[call] = key
+            case CallEnded(call, charged=charged):
+                self._spent[self._keys[call]] += charged
+            case ReplyVisible(partition, offset, says=says) if "budget_exhausted" in says:
+                key = self._world.cluster.key_of(partition, offset)
+                self.told.setdefault(key, self._spent[key])
             case _:
                 pass
 
@@ -137,3 +167,38 @@ def test_siblings_have_one_owner_even_where_they_come_and_go_one_by_one() -> Non
         assert [] == result.findings
         tally += result.tally
     assert tally["siblings_gone"]
+
+
+# In the last two a class was told that its key had spent what was only set aside for a call of another class.
+@pytest.mark.parametrize("seed", [*range(15), 76, 117])
+def test_classes_have_one_book_of_budgets(seed: int) -> None:
+    """A key's requests stand in several topics and an agent's in several partitions as well: all spend from one budget, whoever dies."""
+    assert [] == run(draw(seed, classes=NAMES, budgets=True, publishing="exactly_once")).findings
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_of_a_budget_is_there_for_requests_of_all_classes(seed: int) -> None:
+    """None of it is kept for a class; what is left pays no call."""
+    writes = tuple(Write(0.5 + 0.2 * n, strand_of(n % 3, n % 2), "request", count=3) for n in range(24))
+    plan = planned(writes, ordering="key")
+    plan = replace(plan, seed=seed, settings=with_budgets(plan.settings, NEVER_S, waits=False, of_keys=False, shared=True))
+    assert AGENT_CENTS - CALL_CENTS < spending(plan).told[0] <= AGENT_CENTS
+
+
+@pytest.mark.parametrize("ordering", ["partition", "key"])
+@pytest.mark.parametrize("seed", range(4))
+def test_all_that_a_key_may_spend_is_there_for_its_requests_in_all_classes(seed: int, ordering: str) -> None:
+    """What is set aside for a call of one class is not spent for another: it may come back."""
+    writes = tuple(Write(0.5 + 0.2 * n, strand_of(n % 3, 0), "request", count=2) for n in range(24))
+    plan = planned(writes, ordering=ordering)
+    world = World(replace(plan, seed=seed, settings=with_budgets(plan.settings, NEVER_S, waits=False)))
+    spending = SpentByKey(world)
+    world.judges.append(spending)
+    assert [] == world.run().findings
+    assert len(spending.told) > 1
+    assert all(DAY_CENTS - CALL_CENTS < cents <= DAY_CENTS for cents in spending.told.values())
+
+
+def test_a_lane_that_is_gone_takes_nobodys_turn() -> None:
+    """A timer of a lane that had nothing left moved it once more: it took the place of the next lane of its key, and left with it."""
+    assert [] == run(draw(2026, classes=("fast", "mid", "slow"), budgets=True, shared=True, publishing="exactly_once")).findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sim.planted import PLANTED, Planted
+from tests.sim.planted_books import BOOKS
 from tests.sim.planted_budgets import BUDGETS
 from tests.sim.planted_classes import CLASSES
 from tests.sim.planted_duplicates import DUPLICATES
@@ -16,7 +17,9 @@ from tests.sim.planted_tries import TRIES
 from tests.sim.shown import SEEDS_MAX, broken, everything, shown
 
 
-@pytest.mark.parametrize("planted", [*PLANTED, *BUDGETS, *POOLS, *CLASSES, *DUPLICATES, *FAIRNESS, *TIMEOUTS, *TRIES, *LIMITS], ids=str)
+@pytest.mark.parametrize(
+    "planted", [*PLANTED, *BUDGETS, *BOOKS, *POOLS, *CLASSES, *DUPLICATES, *FAIRNESS, *TIMEOUTS, *TRIES, *LIMITS], ids=str
+)
 def test_a_planted_fault_is_found_within_500_seeds(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some world of 500 breaks the guarantee that this fault is about."""
     planted.plant(monkeypatch)

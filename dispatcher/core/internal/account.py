@@ -2,7 +2,8 @@
 
 A credential, and an agent, has such an account in each partition that its requests stand in: what it has spent there.
 
-    key       `budget/<topic id>/<partition>/<hash of the lane key, the alias or the agent's name>`
+    key       `budget/<topic id>/<partition>/<hash of the lane key, the alias or the agent's name>`; where there are classes, and with
+              them several topics, `classes` in place of an id
     value     JSON: the period (a number of days), what is settled, what is reserved for calls that have not ended; of what partitions
               share, what was given to others (`rights` says to whom); and the later period that it was of, if a clock stepped back
 

@@ -307,7 +307,7 @@ class Lane:
             return Wait(head.waiting.not_before, head.waiting.why)
         if self._noting.coming is not None:
             return BUSY  # `noted` comes with its acknowledgement
-        if (gated := self.passage.ask(head.request, head.waiting, instant)) is not None:
+        if (gated := self.passage.ask(head.request, head.waiting, instant, may_call=may_call)) is not None:
             return self._settle(gated, instant) if isinstance(gated, Outcome) else self._withdrawn(head, instant) or gated
         if not may_call or self._noting.is_late(head.waiting.record, instant):
             return self._withdrawn(head, instant) or READY

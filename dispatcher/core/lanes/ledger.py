@@ -1,6 +1,7 @@
 """What the lane keys of a partition have spent, and its part of what credentials and agents may; and whether a call may begin.
 
-A key belongs to one partition, so that its owner knows all that it spends; of what partitions share, each has a part (`Pool`). Before a
+A key belongs to one partition, so that its owner knows all that it spends; of what partitions share, each has a part (`Pool`). Where there
+are classes, the partitions of one number of all their topics have one owner, and one ledger. Before a
 call its reserve is set aside with all who pay for it, or with none, and that stands in the state topic before the call begins; its end puts
 the real cost there, in the transaction of the reply or of the attempt's note. A worker that dies in between leaves the reserve, which
 counts as spent: too much may be counted so, never too little.
@@ -17,7 +18,7 @@ from dispatcher.core.internal import rights as shared
 from dispatcher.core.internal.account import AGENT, CREDENTIAL, KEY, Account, Scope, account_name, closed
 from dispatcher.core.internal.budget import DAY_S, Budget, Budgets
 from dispatcher.core.internal.rights import NOTHING, Board
-from dispatcher.core.lanes.pool import Answer, Pool
+from dispatcher.core.lanes.pool import Answer, Pool, Spot
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Request
 from dispatcher.settings import Settings
@@ -68,14 +69,14 @@ class _Aside:
 
 
 class Ledger:
-    """Owned by one Partition. Times are wall clock, seconds since 1970; money is in US dollars.
+    """Owned by one Partition, or by those of one number together. Times are wall clock, seconds since 1970; money is in US dollars.
 
     `board`: what owners say of shared budgets, this one's own word among it. There are so many `partitions`.
     """
 
     __slots__ = (
-        *("_accounts", "_board", "_budgets", "_changed", "_changed_pools", "_control", "_for", "_lacking", "_over", "_partition"),
-        *("_partitions", "_pools", "_stale", "_swept_at", "_topic", "_topic_id", "_waited"),
+        *("_accounts", "_board", "_budgets", "_changed", "_changed_pools", "_control", "_for", "_is_restored", "_lacking", "_over"),
+        *("_partition", "_partitions", "_pools", "_stale", "_swept_at", "_topic", "_topic_id", "_waited"),
     )
 
     def __init__(self, settings: Settings, topic_id_text: str, partition: int, partitions: int = 1) -> None:
@@ -90,12 +91,13 @@ class Ledger:
         self._pools: dict[str, Pool] = {}  # by the names of their accounts
         self._changed: dict[str, None] = {}  # accounts that are not handed out as they are
         self._changed_pools: dict[str, None] = {}  # the same of accounts of pools
-        self._for: dict[int, tuple[_Aside, ...]] = {}  # what is set aside, by the offset of the request that it is for
-        self._lacking: dict[int, tuple[float, tuple[Pool, ...]]] = {}  # since when a request waits for which pools, by its offset
+        self._for: dict[Spot, tuple[_Aside, ...]] = {}  # what is set aside, by the request that it is for
+        self._lacking: dict[Spot, tuple[float, tuple[Pool, ...]]] = {}  # since when a request waits for which pools
         self._waited: dict[str, Pool] = {}  # all of these
         self._stale: dict[str, None] = {}  # accounts of former periods, which stand in the topic still
         self._over: dict[str, None] = {}  # pools of which what was said last is of a former period
         self._swept_at = -math.inf
+        self._is_restored = False
 
     def __len__(self) -> int:
         return len(self._accounts)
@@ -105,7 +107,13 @@ class Ledger:
         self._board = board
 
     def restore(self, accounts: Iterable[Account], wall: float) -> None:
-        """What former owners have noted. What was set aside for a call of theirs is spent: nobody knows what it has cost."""
+        """What former owners have noted. What was set aside for a call of theirs is spent: nobody knows what it has cost.
+
+        The first word counts: whoever is restored later has read what has been spent here since.
+        """
+        if self._is_restored:
+            return
+        self._is_restored = True
         for account in accounts:
             self._accounts[account.name] = replace(account, settled=account.spent, reserved=NOTHING)
         self._sweep(wall)
@@ -114,24 +122,28 @@ class Ledger:
         """Whether a call of this request is paid for by a budget."""
         return bool(self._budgets) and any(True for _ in self._payers(request))
 
-    def ask(self, request: Request, wall: float) -> Spent | Lacking | None:
-        """Whether a call of this request may not begin now, and until when; one for which something is set aside may."""
-        offset = request.record.offset
-        if not self._budgets or offset in self._for:
+    def ask(self, request: Request, wall: float, *, may_call: bool = True) -> Spent | Lacking | None:
+        """Whether a call of this request may not begin now, and until when; one for which something is set aside may.
+
+        What waits for its turn (not `may_call`) while a call of its key is in flight in another class asks again once that has ended: what
+        is set aside for it may come back.
+        """
+        spot = _spot(request.record)
+        if not self._budgets or spot in self._for:
             return None
         lacks, payers = False, [*self._payers(request)]
         for payer in payers:
             answer, until = self._answer(payer, wall)
             if answer is Answer.SPENT:
-                self._leave(offset)
+                self._leave(spot)
                 return Spent(payer.budget.name, until, payer.budget.of.when_spent == "wait", payer.whose)
-            lacks = lacks or answer is Answer.LACKS
+            lacks = lacks or (answer is Answer.LACKS and (may_call or payer.pool is not None))
         if not lacks:
             return None
         pools = tuple(payer.pool for payer in payers if payer.pool is not None)
-        since, _ = self._lacking.setdefault(offset, (wall, pools))
+        since, _ = self._lacking.setdefault(spot, (wall, pools))
         for pool in pools:
-            pool.wait(offset, request.record.key, since, wall)
+            pool.wait(spot, request.record.key, since, wall)
             self._waited[pool.name] = pool
         return LACKING
 
@@ -141,25 +153,25 @@ class Ledger:
             return
         if wall - self._swept_at >= SWEEP_S:
             self._sweep(wall)
-        self._leave(request.record.offset)
+        self._leave(_spot(request.record))
         aside = []
         for payer in self._payers(request):
             account = self._account(payer, wall)
             aside.append(_Aside(payer, account.period, payer.budget.of.reserve_usd))
             self._put(replace(account, reserved=account.reserved + payer.budget.of.reserve_usd))
         if aside:
-            self._for[request.record.offset] = tuple(aside)
+            self._for[_spot(request.record)] = tuple(aside)
 
     def is_over(self, record: Record, wall: float) -> bool:
         """Whether what is set aside for a call of this request is of a day that is over: it is not to begin at the new day's expense."""
-        return any(aside.period < aside.payer.budget.period(wall) for aside in self._for.get(record.offset, ()))
+        return any(aside.period < aside.payer.budget.period(wall) for aside in self._for.get(_spot(record), ()))
 
     def settle(self, record: Record, cost: Decimal | None) -> None:
         """The call of this request has ended, and cost so much; None where nobody knows: then it cost its reserve.
 
         Nothing happens where nothing is set aside for this request, and to accounts of another day.
         """
-        for aside in self._for.pop(record.offset, ()):
+        for aside in self._for.pop(_spot(record), ()):
             account = self._accounts.get(aside.payer.name)
             if account is not None and account.period == aside.period:
                 settled = account.settled + (aside.usd if cost is None else cost)
@@ -189,7 +201,7 @@ class Ledger:
     def ended(self, record: Record) -> tuple[Message, ...]:
         """This request has ended: what has to be written with that."""
         self.release(record)
-        self._leave(record.offset)
+        self._leave(_spot(record))
         return self.take(record.key)
 
     # --- what partitions share ------------------------------------------------------------------------------------------------------
@@ -223,10 +235,10 @@ class Ledger:
                 del self._waited[pool.name]
         return found
 
-    def _leave(self, offset: int) -> None:
+    def _leave(self, spot: Spot) -> None:
         """This request waits for nobody's part any more."""
-        for pool in self._lacking.pop(offset, (0.0, ()))[1] if self._lacking else ():
-            pool.leave(offset)
+        for pool in self._lacking.pop(spot, (0.0, ()))[1] if self._lacking else ():
+            pool.leave(spot)
 
     def _pool_named(self, name: str) -> Pool | None:
         """A pool that somebody wants rights of; its budget is said with that. None where nothing of that name is shared here."""
@@ -260,8 +272,9 @@ class Ledger:
         account = self._account(payer, wall)
         if payer.pool is not None:
             return payer.pool.ask(account, wall), payer.pool.until(wall)
-        is_spent = payer.budget.left(account) < payer.budget.of.reserve_usd
-        return Answer.SPENT if is_spent else Answer.PAYS, payer.budget.begin(account.period + 1)
+        left, reserve = payer.budget.left(account), payer.budget.of.reserve_usd
+        answer = Answer.PAYS if left >= reserve else Answer.LACKS if left + account.reserved >= reserve else Answer.SPENT
+        return answer, payer.budget.begin(account.period + 1)
 
     def _account(self, payer: _Payer, wall: float) -> Account:
         """The account that counts now."""
@@ -302,6 +315,10 @@ class Ledger:
             if _is_over(told.period, wall):
                 self._over[told.name] = None
         self._swept_at = wall
+
+
+def _spot(record: Record) -> Spot:
+    return record.topic, record.offset
 
 
 def _is_over(period: int, wall: float) -> bool:

@@ -97,7 +97,7 @@ class Partition:
         self._is_fenced = decoder.settings.worker.publishing == "exactly_once"
         worker = decoder.settings.worker
         self.journal = Journal(worker.dedup_window_s, worker.dedup_max_entries, is_fenced=self._is_fenced)
-        self.ledger = Ledger(decoder.settings, decoder.topic_id, owner.partition, decoder.partitions)
+        self.ledger = Ledger(decoder.settings, decoder.book, owner.partition, decoder.partitions)
         self._void: set[int] = set()  # requests in the log of which a copy stands in the parked topic, for nothing
         self._coming: deque[tuple[Entry, float]] = deque()  # parked requests from where the log has not been read, and when they are due
         self._tried: dict[int, Tried] = {}  # what earlier owners have noted of requests that have not had their turn here

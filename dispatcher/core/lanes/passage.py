@@ -42,7 +42,7 @@ class Passage(Generic[_W]):
     def __init__(self, who: _W, gate: Gate[_W] | None, ledger: Ledger | None, endings: Endings) -> None:
         self._who = who
         decoder = endings.decoder
-        self.ledger = Ledger(decoder.settings, decoder.topic_id, endings.owner.partition) if ledger is None else ledger
+        self.ledger = Ledger(decoder.settings, decoder.book, endings.owner.partition) if ledger is None else ledger
         self._endings = endings
         self._gate: Gate[_W] = Gate({}) if gate is None else gate
         self._lacks = False  # it waits for what other partitions have of a budget
@@ -50,13 +50,13 @@ class Passage(Generic[_W]):
         self._limited_since: float | None = None
         self.limited_s: float | None = None  # None where it is under none
 
-    def ask(self, request: Request, waiting: Waiting, instant: Instant) -> Gated | Wait | Outcome | None:
-        """Where to stand in line, or how long to wait, or how it ends, if its call may not begin.
+    def ask(self, request: Request, waiting: Waiting, instant: Instant, *, may_call: bool = True) -> Gated | Wait | Outcome | None:
+        """Where to stand in line, or how long to wait, or how it ends, if its call may not begin. `may_call`: as in `Lane.next`.
 
         One that was let through is asked for anew once its breaker has turned.
         """
         now = instant.mono
-        spent = self.ledger.ask(request, instant.wall)
+        spent = self.ledger.ask(request, instant.wall, may_call=may_call)
         self._lacks = isinstance(spent, Lacking)
         if spent is not None:
             return self._refused(request, waiting, spent, instant)

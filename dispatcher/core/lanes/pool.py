@@ -30,6 +30,9 @@ ANSWER_MAX_S = 120.0
 AGAIN_S = 60.0
 _HALF = Decimal("0.5")
 
+# Where a request stands, of those that one ledger is about: its topic and offset.
+Spot = tuple[str, int]
+
 
 class Answer(Enum):
     """What a pool says to who wants to make a call."""
@@ -69,7 +72,7 @@ class Pool:
         known = board.of(name, partition)
         self.mine = replace(known or Rights(name, partition, budget.name, 0), since=None)
         self.written = known
-        self._waiting: dict[int, _Waiting] = {}  # by offset, the longest first
+        self._waiting: dict[Spot, _Waiting] = {}  # the longest first
         self._given_up: list[bytes | None] = []  # lanes of those that will not be paid for, and have not heard of it
         self._wanted_at = -math.inf  # when it was said that rights are wanted
         self._dry_since: float | None = None
@@ -103,18 +106,18 @@ class Pool:
             return Answer.PAYS
         return Answer.SPENT if self._is_dry(wall) else Answer.LACKS
 
-    def wait(self, offset: int, key: bytes | None, since: float, wall: float) -> None:
+    def wait(self, spot: Spot, key: bytes | None, since: float, wall: float) -> None:
         """This request waits, since then, until this pool pays for a call and all others that it needs do: what it takes is kept for it."""
-        self._waiting.setdefault(offset, _Waiting(key, since, wall)).asked = wall
+        self._waiting.setdefault(spot, _Waiting(key, since, wall)).asked = wall
 
     @property
     def is_waited_for(self) -> bool:
         """Whether a request waits for it, or has not heard yet that it waits for nothing."""
         return bool(self._waiting or self._given_up)
 
-    def leave(self, offset: int) -> None:
+    def leave(self, spot: Spot) -> None:
         """This request waits no more: its call begins, or it has ended."""
-        self._waiting.pop(offset, None)
+        self._waiting.pop(spot, None)
 
     def payable(self, account: Account) -> list[bytes | None]:
         """The lane keys of requests that are to ask again now: for so many there is money, or for them there will be none."""

@@ -11,6 +11,8 @@ from dispatcher.core.messages.status import Reason
 from dispatcher.errors import ConfigError
 from dispatcher.settings import Settings
 
+# In place of a topic's id, of the topics of all classes.
+OF_CLASSES = "classes"
 # Of the names that are told of those that there are.
 _SHOWN_MAX = 150
 
@@ -68,3 +70,11 @@ class Classes:
 def classes_of(settings: Settings) -> Classes:
     """Those of these settings, which may be those of one class."""
     return Classes({name: settings.topics.requests_of(name) for name in settings.kinds}, settings.topics.kind)
+
+
+def book_of(topic_id_text: str, *, has_classes: bool) -> str:
+    """The id under which accounts of a request topic's keys stand: its own; where there are classes one for the topics of all.
+
+    Which of them were there first, or come and go, does not matter then: what a key has spent it has spent.
+    """
+    return OF_CLASSES if has_classes else topic_id_text

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from dispatcher.core.instant import RFC3339, rfc3339_s
 from dispatcher.core.messages.call import Call, HeaderPairs
 from dispatcher.core.messages.claim import Claim, claim_of
-from dispatcher.core.messages.classes import Classes, classes_of
+from dispatcher.core.messages.classes import Classes, book_of, classes_of
 from dispatcher.core.messages.envelope import TOPIC_ID_SHOWN, Envelope, Refusal, plain_envelope, read_envelope
 from dispatcher.core.messages.fingerprint import fingerprint
 from dispatcher.core.messages.members import members
@@ -148,6 +148,11 @@ class Decoder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", classes_of(self.settings))
+
+    @property
+    def book(self) -> str:
+        """Under which id the accounts of its keys stand: those of all classes have one book."""
+        return book_of(self.topic_id, has_classes=bool(self.classes.topics))
 
     def decode(self, record: Record) -> Request | tuple[Envelope, Refusal]:
         """`record` as a request, or its envelope and why it is refused. Never raises for what a sender can write."""

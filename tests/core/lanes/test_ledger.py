@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from dispatcher.core.callees.charge import cost_of_call
 from dispatcher.core.internal.account import Account, account_name, fold, read_account
 from dispatcher.core.internal.budget import DAY_S
-from dispatcher.core.lanes.ledger import Ledger, Spent
+from dispatcher.core.lanes.ledger import LACKING, Ledger, Spent
 from dispatcher.core.messages.call import Ambiguous, NotSent
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.core.messages.request import Request
@@ -327,3 +327,42 @@ class Owners(RuleBasedStateMachine):
 
 Owners.TestCase.settings = hypothesis_settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestOwners = Owners.TestCase
+
+
+# --- classes --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_requests_of_one_offset_in_two_topics_are_two() -> None:
+    """Topics of classes have one ledger: what is set aside for one request is not there for another, nor given back with it."""
+    made, topics = ledger(), ("d.requests.fast", "d.requests.slow")
+    for topic in topics:
+        assert made.ask(asked(topic=topic), WALL) is None
+        made.reserve(asked(topic=topic), WALL)
+    made.settle(record(topic=topics[0]), Decimal("0.5"))
+    assert made.ask(asked(topic="d.requests.late"), WALL) is LACKING, "half a dollar is spent, and 30 cents are set aside"
+    made.settle(record(topic=topics[1]), Decimal(0))
+    assert made.ask(asked(topic="d.requests.late"), WALL) is None
+
+
+def test_the_first_word_of_what_was_spent_counts() -> None:
+    """Whoever is restored later has read the same topic, and what has been spent here since is newer."""
+    made, noted = ledger(), Account(account_name(KEY), TODAY, Decimal("0.5"))
+    made.restore([noted], WALL)
+    assert call(made, "0.3")
+    made.restore([noted], WALL)
+    assert not call(made, "0.3")
+
+
+def test_what_another_class_has_in_flight_is_not_spent() -> None:
+    """It may cost less than is set aside for it: who waits for his turn is not told that nothing is left, and who has it waits."""
+    made, other = ledger(), asked(topic="d.requests.slow")
+    assert call(made, "0.5")
+    made.reserve(asked(), WALL)
+    assert made.ask(other, WALL, may_call=False) is None
+    assert made.ask(other, WALL) is LACKING
+    made.settle(record(), Decimal("0.1"))
+    assert made.ask(other, WALL) is None
+    made.reserve(other, WALL)
+    made.settle(other.record, Decimal("0.2"))
+    for may_call in (True, False):
+        assert isinstance(made.ask(other, WALL, may_call=may_call), Spent)
