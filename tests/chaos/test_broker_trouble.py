@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from dispatcher import Call, Dispatcher
+from dispatcher.adapters.kafka.offsets import ask_edges, offset_of
 from tests.chaos.cluster import Cluster
 from tests.e2e import operator
 from tests.e2e.history import assert_guarantees, epochs_of, judged_stage
@@ -196,7 +197,8 @@ def test_a_transaction_that_kafka_ended_is_made_again_without_a_call(nodes: Clus
         names = _submit(set_up, REQUESTS // 2)
         frozen = set_up.worker(fault=("freeze_after_offsets", 8))
         eventually(lambda: is_stopped(frozen), what="the worker stands still inside a transaction")
-        let_pass(LONG_S, "the transaction has timed out, and Kafka has looked for such")
+        let_pass(LONG_S, "the transaction has timed out, and Kafka looks for such")
+        eventually(lambda: _nothing_is_open(set_up), WITHIN_S, "Kafka has ended it")
         frozen.signal(signal.SIGCONT)
         _assert_well(set_up, replies, names, frozen)
         assert PARTITIONS == len(epochs_of(frozen))
@@ -269,6 +271,18 @@ def _submit(set_up: Stage, count: int, prefix: str = "r") -> list[str]:
 
 def _transactional_id(set_up: Stage, worker: Worker) -> str:
     return f"{set_up.settings.worker.group}/{set_up.settings.topics.prefix}-{worker.name}"
+
+
+def _nothing_is_open(set_up: Stage) -> bool:
+    """Whether no transaction holds replies back, nor positions."""
+    cluster = operator.connected(set_up.settings)
+    names = (set_up.settings.topics.replies, "__consumer_offsets")
+    places = [(name, number) for name in names for number in cluster.list_topics(name, WITHIN_S).topics[name].partitions]
+    stable, ends = (
+        {place: offset_of(told.result()) for place, told in ask_edges(cluster, places, "latest", WITHIN_S, committed=committed).items()}
+        for committed in (True, False)
+    )
+    return stable == ends
 
 
 def _read(replies: Replies) -> list[tuple[Any, float]]:

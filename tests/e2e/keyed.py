@@ -52,6 +52,11 @@ class Operator:
         names += self._set_up.submit([HALTS] * BEHIND, prefix="halted")
         return names + self._set_up.submit([HELD] * BEHIND, prefix="held")
 
+    def await_parked(self) -> None:
+        """Wait until somebody has parked something for good: who froze or died inside that very transaction has not."""
+        if self._is_on:
+            eventually(self._was_parked, 60, "requests are parked")
+
     def let_go(self) -> None:
         """Skip a request of the key that is held, and let the key go on."""
         if self._is_on:
@@ -83,13 +88,16 @@ class Operator:
         assert {"dead": 1, "cancelled": 1, "ok": len(ends) - 2} == Counter(ends.values())
         assert ("dead", "cancelled") == (ends["halting-0"], ends[SKIPPED])
         assert not self._set_up.calls(id=SKIPPED)
-        assert any(record.value is not None for record in self._parked()), "nothing was parked"
+        assert self._was_parked(), "nothing was parked"
 
         def left() -> set[bytes | None]:
             return {key for key, value in {record.key: record.value for record in self._parked()}.items() if value is not None}
 
         if self._set_up.settings.worker.publishing == "exactly_once":
             eventually(lambda: not left(), what="nothing is parked any more")
+
+    def _was_parked(self) -> bool:
+        return any(record.value is not None for record in self._parked())
 
     def _parked(self) -> list[Record]:
         return whole(self._set_up.settings, self._set_up.settings.topics.parked)

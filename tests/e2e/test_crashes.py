@@ -61,6 +61,7 @@ def test_a_worker_killed_at_any_point_loses_nothing(
         killed = time.monotonic()
         committed, ends = set_up.positions()
         orphans = {n for n in doomed.live() if committed[n] < ends[n]}
+        operator.await_parked()
         operator.let_go()
         _await_all(replies, names, operator, TAKEOVER_S + 20)
         for n in orphans:
@@ -92,6 +93,7 @@ def test_a_worker_that_froze_and_thaws_takes_part_again(
         eventually(lambda: is_stopped(frozen), what="the worker stands still")
         froze = time.monotonic()
         heir = set_up.worker()
+        operator.await_parked()
         operator.let_go()
         _await_all(replies, names, operator, TAKEOVER_S + 20)
         let_pass(THREE_SESSIONS_S, "three session timeouts have passed", since=froze)
