@@ -62,9 +62,11 @@ def _init(
 def _check(ctx: typer.Context) -> None:
     """List what is not as `topics init` would make it. Exit code 1 when there is anything."""
     from dispatcher.adapters.kafka.starts import check_topics
+    from dispatcher.adapters.kafka.unread import check_unread
 
     options: Options = ctx.obj
-    found = check_topics(options.settings(), options.timeout_s or _TIMEOUT_S)
+    settings, timeout_s = options.settings(), options.timeout_s or _TIMEOUT_S
+    found = check_topics(settings, timeout_s) + check_unread(settings, timeout_s)
     if options.json:
         _print(json.dumps(asdict(difference)) for difference in found)
     else:

@@ -116,6 +116,8 @@ async def _run(worker: Worker, settings: Settings, surroundings: Surroundings) -
     loop = asyncio.get_running_loop()
     for name in endings():
         loop.add_signal_handler(name, worker.signalled)
+    for one in surroundings.unread:
+        logger().warning("requests_unread", topic=one.topic, requests=one.requests, hint=one.hint)
     logger().info(
         "started",
         group=settings.worker.group,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dispatcher.adapters.kafka import admin, clients
 from dispatcher.adapters.kafka.admin import TopicFacts
 from dispatcher.adapters.kafka.clients import GroupProtocol, GroupTimes
+from dispatcher.adapters.kafka.unread import Unread, unread_of
 from dispatcher.errors import BrokerError, ConfigError
 from dispatcher.settings import Settings
 from dispatcher.worker.topic_watch import grown
@@ -26,6 +28,7 @@ class Surroundings:
     limits: Mapping[str, int]  # bytes of one record, per topic that is written
     protocol: GroupProtocol
     times: GroupTimes | None = None  # of the group; None where the broker does not decide, or does not say
+    unread: tuple[Unread, ...] = ()  # request topics that nobody reads, and something stands in
 
 
 def survey(settings: Settings) -> Surroundings:
@@ -57,7 +60,11 @@ def survey(settings: Settings) -> Surroundings:
     protocol = wanted if wanted != "auto" else classic if times is None else "consumer"
     sized = {*named, topics.control, *topics.reply_topics}
     reply_topics = {name: found[name].partitions for name in {topics.replies, *topics.reply_topics}}
-    return Surroundings(requests, reply_topics, {name: found[name].max_message_bytes for name in sized}, protocol, times)
+    sizes = {name: found[name].max_message_bytes for name in sized}
+    unread: tuple[Unread, ...] = ()
+    with suppress(BrokerError):  # who may not look there begins all the same
+        unread = tuple(unread_of(cluster, settings))
+    return Surroundings(requests, reply_topics, sizes, protocol, times, unread)
 
 
 def _refuse_counts(requests: TopicFacts, beside: Iterable[TopicFacts], single: Iterable[TopicFacts]) -> None:

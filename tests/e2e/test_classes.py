@@ -11,6 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
+from dispatcher.adapters.kafka.starts import init_topics
+from dispatcher.adapters.kafka.unread import check_unread
 from dispatcher.client import Submitter, SyncDispatcher, stamp
 from dispatcher.client.call import Call
 from dispatcher.client.standing import stands
@@ -201,3 +203,26 @@ def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path,
         assert "terminal" == rows("show", "-", given=receipt)[0]["state"]
         called("wait", "-", given=receipt)
         assert "has ended, as ok" in called("cancel", "-", given=receipt, code=5)[1]
+
+
+def test_requests_that_nobody_reads_are_told_of(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:
+    """Of before there were classes, and of classes that are none any more: when a worker starts, and by `topics check`."""
+    with stage(settings, tmp_path, partitions=2, classes=CLASSES) as set_up:
+        before = set_up.settings.model_copy(update={"classes": {}})
+        common = before.topics.requests
+        init_topics(before)
+        assert [] == check_unread(before) == check_unread(set_up.settings)
+        with Submitter(before) as submitter:
+            for key in KEYS[:3]:
+                submitter.submit(request(key, b'{"upstream":"sample","path":"/echo"}', stamp()))
+        submit(set_up, "analysis", KEYS[:2], "u")
+        assert [(common, "up to 3")] == [(one.topic, one.found) for one in check_unread(set_up.settings)]
+        assert [(f"{common}.analysis", "up to 2")] == [(one.topic, one.found) for one in check_unread(before)]
+        config = tmp_path / "cli.toml"
+        config.write_text(set_up._config(None, {"slot": "cli"}))
+        checked = run("topics", "check", "--config", str(config))
+        assert (1, True) == (checked.returncode, "requests that nobody reads" in checked.stdout)
+        worker = set_up.worker().ready()
+        assert [(common, 3)] == [(event["topic"], event["requests"]) for event in worker.events("requests_unread")]
+        set_up.replies().await_count(2)
+        eventually(lambda: not check_unread(before), what="what was of a class has been read")
