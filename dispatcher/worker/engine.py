@@ -275,8 +275,7 @@ class Engine:
             instant = self._clock.now()
             may_call = not lane.is_calling and self._may_call(partition, lane, instant.mono, has_turn=has_turn)
             step = lane.next(instant, may_call=may_call)
-            if not isinstance(step, Gated):
-                self._gate.leave(lane, keeps_turn=isinstance(step, Ready) and self._classes.holds(lane))
+            self._admission.moved(lane, step, keeps_turn=isinstance(step, Ready) and self._classes.holds(lane))
             if not lane.is_intending:
                 self._let_go(lane)
             if isinstance(step, Ready):
@@ -482,7 +481,7 @@ class Engine:
 
     def _close(self, partition: Partition) -> None:
         for lane in partition.lanes.values():
-            self._gate.leave(lane)
+            self._admission.gone(lane)
             self._timers.forget(lane)
         self._tending.closed(partition.owner)
         self._early.forget(partition.owner)

@@ -39,7 +39,12 @@ class Turns:
     @property
     def has_spare(self) -> bool:
         """Whether there is a slot that nobody stands in line for."""
-        return not self._line and self._taken < self._slots
+        return self.spare > 0
+
+    @property
+    def spare(self) -> int:
+        """How many slots there are that nobody stands in line for."""
+        return 0 if self._line else max(0, self._slots - self._taken)
 
     def has_slot(self, partition: Partition, *, has_turn: bool) -> bool:
         """Whether a lane of this partition may call now: there is a slot, and nobody came before."""

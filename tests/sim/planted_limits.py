@@ -9,7 +9,7 @@ import pytest
 from dispatcher.core.callees import lending
 from dispatcher.core.callees.concurrency import Concurrency
 from dispatcher.core.callees.finding import Finding, Known
-from dispatcher.core.callees.gate import Crowd, Gate, Pass
+from dispatcher.core.callees.gate import Gate, Pass
 from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.meter import Entry, Meter
 from dispatcher.core.callees.reservation import Reservation
@@ -91,13 +91,7 @@ def _calls_of_the_dead_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _who_is_parked_wants_nothing(patch: pytest.MonkeyPatch) -> None:
-    waiting = Gate.waiting
-
-    def only_here(self: Gate[Lane]) -> dict[Limit, Crowd]:
-        self._stood.clear()
-        return waiting(self)
-
-    patch.setattr(Gate, "waiting", only_here)
+    patch.setattr(Gate, "put_aside", Gate.leave)
     patch.setattr(lending, "REMEMBERED_S", 0.0)
 
 

@@ -142,7 +142,7 @@ class Stage:
         self.engine = Engine([self.decoder], self.callee, *queues, self.ear, clock or SystemClock(), lambda: chance, room)
         self.replies: list[Record] = []  # that are published
         self.remembered: list[Finished] = []  # what the journal holds
-        self.recalls = 0
+        self.recalls = self.fetches = 0
         self.asides: dict[int, Aside] = defaultdict(Aside)
         self.notes: dict[int, Notes] = defaultdict(Notes)
         self.published: list[Outcome] = []
@@ -248,6 +248,7 @@ class Stage:
                 case Recall():
                     self.engine.recalled(letter, self._recorded(letter))
                 case Fetch(owner, entries):
+                    self.fetches += 1
                     self.engine.fetched(owner, *self.asides[owner.partition].read(entries))
                 case _:
                     pass

@@ -10,13 +10,14 @@ import pytest
 from dispatcher.core.callees.shares import LEASE_S
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.stakes_record import read
+from dispatcher.core.lanes.room import Room
 from dispatcher.core.messages.call import Call, CallResult
 from dispatcher.core.messages.record import Message, Record
 from dispatcher.worker.clock import SystemClock
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.sharing import Sharing
 from tests.specimens import MONO, WALL, settings
-from tests.worker.engine_stage import Callee, Stage
+from tests.worker.engine_stage import ROOM, Callee, Stage
 
 pytestmark = pytest.mark.filterwarnings("error")
 WORKERS = "dispatcher.workers"
@@ -53,11 +54,11 @@ class Topic:
 class Pair:
     """Two workers of one group, with a partition each; their clocks are one."""
 
-    def __init__(self, **limit: Any) -> None:
+    def __init__(self, room: Room = ROOM, worker: dict[str, Any] | None = None, **limit: Any) -> None:
         self.watch, self.topic = Watch(), Topic()
         limits = {"openai": {"upstream": "openai", "margin_s": 0, **limit}}
-        made = settings(worker={"ordering": "key", "on_wrong_partition": "warn"}, limits=limits)
-        self.stages = [Stage(made, clock=self.watch) for _ in range(2)]
+        made = settings(worker={"ordering": "key", "on_wrong_partition": "warn", **(worker or {})}, limits=limits)
+        self.stages = [Stage(made, room, clock=self.watch) for _ in range(2)]
         self.sharings = [stage.engine.share(f"w{n}/1", self.topic.put) for n, stage in enumerate(self.stages)]
 
     async def submit(self, worker: int, count: int) -> None:

@@ -37,6 +37,11 @@ class Bucket:
         self._refill(capacity, now)
         return math.ceil(self._used - self._theirs + self._gone * self._left(now) - _TINY)
 
+    def left(self, capacity: int, now: float) -> int:
+        """How much of it is not used, by anybody, in whole numbers."""
+        self._refill(capacity, now)
+        return math.floor(capacity - self._used + _TINY * capacity)
+
     def gain(self, spent: int, capacity: int, now: float) -> None:
         """Others have used so much of what we gained."""
         self._refill(capacity, now)

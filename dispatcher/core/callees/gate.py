@@ -53,9 +53,9 @@ class Crowd(NamedTuple):
     tokens: int = 0
     first_tokens: int = 0
 
-    def most(self, other: Crowd) -> Crowd:
-        """The larger of both, in each respect."""
-        return Crowd(*map(max, self, other))
+    def and_of(self, other: Crowd) -> Crowd:
+        """Both together."""
+        return Crowd(self.calls + other.calls, self.tokens + other.tokens, max(self.first_tokens, other.first_tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class Gate(Generic[_W]):
         self._wait_max_s = wait_max_s
         self._stands: dict[_W, tuple[Family[_W], Line[_W]]] = {}
         self._turns: dict[_W, Family[_W]] = {}  # whose turn it is, of which family
+        self._aside: dict[_W, tuple[Family[_W], Line[_W]]] = {}  # who was moved aside, from where
         self._turned: list[Turned] = []
-        self._stood: dict[Limit, Crowd] = {}  # who has come to stand since it was asked who waits
 
     # --- calls ----------------------------------------------------------------------------------------------------------------------
 
@@ -112,6 +112,7 @@ class Gate(Generic[_W]):
             return None
         _, line = self._line(way, claim)
         self.leave(waiter)
+        self.forget(waiter)
         way.pace.take(now)
         line.pace.take(now)
         reservation = None
@@ -202,10 +203,9 @@ class Gate(Generic[_W]):
         if self._stands.get(waiter) == (family, line) and line.priority_of(waiter) == priority:
             return
         self.leave(waiter)
+        self.forget(waiter)
         self._stands[waiter] = family, line
         family.join(line, waiter, claim.tokens, priority)
-        for limit in line.limits:
-            self._stood[limit] = self._stood.get(limit, Crowd()).most(Crowd(len(line), line.tokens, line.first_tokens))
 
     def leave(self, waiter: _W, *, keeps_turn: bool = False) -> None:
         """Stand in no line any more: its call begins, or its next step is no call.
@@ -250,18 +250,48 @@ class Gate(Generic[_W]):
         return self._limiter.limits
 
     def waiting(self) -> dict[Limit, Crowd]:
-        """Who waits in the lines of each limit that anybody waits for, or has come to wait for since this was asked last.
-
-        Some leave at once, and wait elsewhere: they are parked.
-        """
+        """Who waits in the lines of each limit that anybody waits for, and elsewhere where he was moved aside."""
         crowds: dict[Limit, Crowd] = {}
-        stood, self._stood = self._stood, {}
         for family in dict.fromkeys(self._families.values()):
-            for line in family.occupied():
+            told = [(line, Crowd(len(line), line.tokens, line.first_tokens)) for line in family.occupied()]
+            told += [(line, Crowd(len(line.aside), line.aside.tokens, line.aside.first_tokens)) for line in family.aside()]
+            for line, crowd in told:
                 for limit in line.limits:
-                    crowd = crowds.get(limit, Crowd())
-                    crowds[limit] = Crowd(crowd.calls + len(line), crowd.tokens + line.tokens, max(crowd.first_tokens, line.first_tokens))
-        return crowds | {limit: crowd.most(crowds.get(limit, Crowd())) for limit, crowd in stood.items()}
+                    crowds[limit] = crowd.and_of(crowds.get(limit, Crowd()))
+        return crowds
+
+    # --- moved aside ----------------------------------------------------------------------------------------------------------------
+
+    def put_aside(self, waiter: _W) -> None:
+        """Who stands in line before a limit waits elsewhere, and is called back when it lets somebody through."""
+        if (place := self._stands.pop(waiter, None)) is not None:
+            family, line = self._aside[waiter] = place
+            family.put_aside(line, waiter)
+        self.leave(waiter)
+
+    def come(self, waiter: _W) -> None:
+        """Whoever was moved aside is on his way back: he came by himself."""
+        if (place := self._aside.get(waiter)) is not None:
+            place[1].aside.come(waiter)
+
+    def forget(self, waiter: _W) -> str | None:
+        """Nobody waits for him any more: he is here, or is to do something else. The upstream of his line where he was on his way."""
+        if (place := self._aside.pop(waiter, None)) is None:
+            return None
+        family, line = place
+        return family.name if family.forget(line, waiter) else None
+
+    def has_aside(self, upstream: str) -> bool:
+        """Whether anybody of that upstream was moved aside, or of those who share a limit with it."""
+        return bool(self._aside) and bool(self._families[upstream].aside())
+
+    def call_back(self, upstream: str, most: int, now: float) -> list[_W]:
+        """Those who were moved aside and may begin now: they are on their way from now on, at most so many."""
+        return self._families[upstream].call_back(most, now)
+
+    def free_again_at(self, upstream: str, now: float) -> float | None:
+        """When that may be so again, as far as it is known; None where the end of a call tells, or nobody was moved aside."""
+        return self._families[upstream].free_again_at(now)
 
     # --- told -----------------------------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,11 @@ from dispatcher.core.callees.shares import Quantity, Shares, Use
 from dispatcher.core.callees.stakes import Stakes
 from dispatcher.settings import LimitSettings, UpstreamSettings
 
-# Where there is not enough for all that want some: each has his for two windows, of which the first may be empty, and some seconds:
-# longer than who was parked before a limit is away (`passage.GATED_PARKED_S`), or turns come and go while nobody is there to use them.
-TURN_WINDOWS, TURN_S = 2, 8.0
+# Where there is not enough for all that want some: each has his for two windows, of which the first may be empty, and some seconds.
+TURN_WINDOWS, TURN_S = 2, 3.0
 NOBODY = Crowd()
-# Who waits for a share may be parked, and is back in a while (`passage.GATED_PARKED_S`): then it is to be there, and so long nobody else's.
-REMEMBERED_S = 15.0
+# Between two calls of a lane nobody may wait, while it is written how the first has ended: so long the share is not given up for that.
+REMEMBERED_S = 0.5
 
 
 class Lending:

@@ -97,6 +97,15 @@ class Limit:
             at = max(at, free_at)
         return at
 
+    def room(self, tokens: int, now: float) -> int:
+        """How many calls of so many tokens may be let through now."""
+        if self.free_at(tokens, now) != now:
+            return 0
+        rooms = [meter.room(tokens if meter.dimension == TOKENS else 1, self._capacity(meter, now), now) for meter in self._meters]
+        if self._concurrency is not None:
+            rooms.append(self._open_max(now) - self._concurrency.count(now))
+        return min(rooms)
+
     def lacks(self, tokens: int) -> bool:
         """Whether a call of so many tokens could not be let through however free it were: too little of it is ours."""
         return any(meter.lacks(tokens if meter.dimension == TOKENS else 1) for meter in self._meters) or self.is_closed

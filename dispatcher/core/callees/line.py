@@ -16,6 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
+from dispatcher.core.callees.aside import Aside
 from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.pace import Pace
 from dispatcher.core.callees.way import Way
@@ -49,12 +50,13 @@ class _Place(NamedTuple):
 class Line(Generic[_W]):
     """Owned by the gate. Times are monotonic seconds."""
 
-    __slots__ = ("_by_priority", "_came", "_last", "_served", "_turn_s", "_waiting", "claims", "limits", "pace", "tokens", "way")
+    __slots__ = ("_by_priority", "_came", "_last", "_served", "_turn_s", "_waiting", "aside", "claims", "limits", "pace", "tokens", "way")
 
     def __init__(self, way: Way, pace: Pace, limits: tuple[Limit, ...]) -> None:
         self.way = way
         self.pace = pace
         self.limits = limits
+        self.aside: Aside[_W] = Aside()
         self.claims: set[Limit] = set()
         self.tokens = 0  # of all who wait
         self._waiting: OrderedDict[_W, _Place] = OrderedDict()  # in the order in which they came
@@ -97,6 +99,12 @@ class Line(Generic[_W]):
         self.tokens -= place.tokens
         self.claims.clear()
 
+    def put_aside(self, waiter: _W) -> None:
+        """Wait elsewhere, and no more here."""
+        _, tokens, priority = self._waiting[waiter]
+        self.leave(waiter)
+        self.aside.go(waiter, tokens, priority)
+
     def serve(self) -> None:
         """Whoever is `first` has its turn."""
         self._served += 1
@@ -117,6 +125,16 @@ class Line(Generic[_W]):
             if (free_at := limit.free_at(tokens, now)) is None or free_at > now:
                 return Stop(LIMIT, free_at)
         return None
+
+    def room(self, now: float) -> int:
+        """How many of those who were moved aside could begin now, as far as limits know."""
+        tokens = self.aside.first_tokens
+        return 0 if self.stop(tokens, now) is not None else min(limit.room(tokens, now) for limit in self.limits)
+
+    def free_again_at(self, now: float) -> float | None:
+        """When one of those who were moved aside may begin, if that is known and later than now."""
+        stop = self.stop(self.aside.first_tokens, now)
+        return None if stop is None else stop.until
 
     def stands(self, waiter: _W, now: float) -> Stop:
         """What keeps somebody who stands here: a limit until it is about its turn, as turns come of late."""

@@ -65,6 +65,10 @@ class Meter:
         at = self._counter.free_at(self.held + min(amount, capacity), capacity, now)
         return None if at is None else max(at, self._ceiling.free_at(amount, now))
 
+    def room(self, amount: int, capacity: int, now: float) -> int:
+        """How many calls of so much may begin now, where one may."""
+        return max(1, (self._counter.left(capacity, now) - self.held) // max(1, amount))
+
     def may_begin(self, entry: Entry, now: float) -> bool:
         """Whether what is held for a call still fits into what is ours."""
         if entry.slot is not None or self.lacks(entry.amount):

@@ -41,6 +41,11 @@ class Window:
             self._theirs.popleft()
         return max(0, self._used - sum(amount for _, amount in self._theirs))
 
+    def left(self, capacity: int, now: float) -> int:
+        """How much of it is not used, by anybody."""
+        self._forget(now)
+        return capacity - self._used
+
     def gain(self, spent: int, capacity: int, now: float) -> None:
         """Others have used so much of what we gained: it leaves as if it had been used now."""
         self.count(spent, capacity, now)

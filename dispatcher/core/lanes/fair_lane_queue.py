@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import merge
 from itertools import chain, islice
 
@@ -94,6 +95,12 @@ class FairLaneQueue(LaneQueue):
         gone = {entry.offset for entry in entries}
         self.parked = [entry for entry in self.parked if entry.offset not in gone]
         self.awaited = (*self.awaited, *entries)
+
+    def hasten(self) -> None:
+        """As in `LaneQueue`."""
+        offset = self._turn
+        if offset is not None and (place := find(self.parked, offset)) is not None:
+            self.parked[place] = replace(self.parked[place], due=0.0)
 
     def came_back(self, waiting: Waiting) -> None:
         """As in `LaneQueue`."""

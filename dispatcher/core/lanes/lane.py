@@ -81,8 +81,8 @@ class Lane:
     """
 
     __slots__ = (
-        *("_parking", "_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_intake"),
-        *("_noting", "_overflow", "_queue", "_recalling", "_settled", "_why_held", "key", "last_s", "owner", "passage"),
+        *("_began", "_behind_others", "_calling", "_closed", "_decoder", "_early", "_endings", "_head", "_intake"),
+        *("_noting", "_overflow", "_queue", "_recalling", "_settled", "_why_held", "key", "last_s", "owner", "parking", "passage"),
     )
 
     def __init__(
@@ -109,9 +109,9 @@ class Lane:
         self._overflow: list[Record] = []  # refused at once, out of turn
         tried = {} if tried is None else tried
         self._intake = Intake(self._endings, decoder, tried)
-        self._parking = Parking(owner, decoder, self._queue, tried)
+        self.parking = Parking(owner, decoder, self._queue, tried)
         self._noting = Noting(owner.partition, decoder, self.passage.ledger)
-        self._early = WantedEnds(self._queue, self._parking)
+        self._early = WantedEnds(self._queue, self.parking)
         self._head: _Head | None = None
         self._settled: Outcome | None = None
         self._calling = False
@@ -242,7 +242,7 @@ class Lane:
     def fetched(self, found: Iterable[Parked], missing: Iterable[Entry], instant: Instant) -> list[Outcome]:
         """The payloads of what was to be fetched; what is missing is gone. Returns outcomes of those that were to end early."""
         outcomes, missing = [], list(missing)
-        came = self._parking.fetched(found, missing, instant)
+        came = self.parking.fetched(found, missing, instant)
         for waiting in () if self._closed else came:
             if (early := self._early.get(waiting.record.offset)) is not None:
                 self._queue.gone(waiting.record.offset)
@@ -257,7 +257,7 @@ class Lane:
         """A parked request stands at `place` in its topic (-1: somewhere); what has to be read now, for one that is to end."""
         if self._closed:
             return None
-        self._parking.placed(offset, place)
+        self.parking.placed(offset, place)
         return self._early.read(offset, has_head=self._head is not None) if offset in self._early else None
 
     # --- it moves -------------------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Lane:
         self._closed = True
         self._queue.clear()
         self._overflow.clear()
-        self._parking.places.clear()
+        self.parking.places.clear()
         self._behind_others.clear()
         if not self._calling and self._settled is None and not self._noting.intent:
             self._head = None
@@ -427,10 +427,11 @@ class Lane:
         tried = self._head.waiting if self._head is not None and may_go else None
         if tried is not None:
             self.passage.put_off(tried, instant.mono)
-        if self._parking.move(tried, keep, bounds, instant, moved):
+        if goes := self.parking.move(tried, keep, bounds, instant, moved):
             self._head = None
             self._noting.forget()
-        moved[0].extend(self._intake.refused(waiting, instant) for waiting in self._parking.take_too_large(bounds))
+        self.passage.put_aside(goes=goes)
+        moved[0].extend(self._intake.refused(waiting, instant) for waiting in self.parking.take_too_large(bounds))
         return moved
 
     def _next_head(self, instant: Instant, *, may_call: bool) -> Step | None:
@@ -450,11 +451,11 @@ class Lane:
             return Held(why)
         if (due := self._queue.due(instant)) > instant.mono:
             return Wait(due, first.why)
-        if not self._parking.is_placed(first.offset):
+        if not self.parking.is_placed(first.offset):
             return BUSY  # `placed` comes with its acknowledgement
         if not may_call:
             return READY
-        return Fetch(self._parking.take_first())
+        return Fetch(self.parking.take_first())
 
     def _take(self, waiting: Waiting, instant: Instant) -> Outcome | None:
         self._queue.take(waiting)

@@ -9,6 +9,7 @@ from heapq import merge
 from itertools import chain, takewhile
 from typing import Self
 
+from dispatcher.core.callees.line import LIMIT
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.parked import Entry, Parked, until_at
@@ -55,8 +56,9 @@ class Waiting:
 
 
 def read_back(one: Parked, place: int, instant: Instant) -> Waiting:
-    """A request that was parked at `place`, and is in memory again."""
-    waiting = Waiting(one.record, instant.mono, place, one.tries_at(instant), one.until_at(instant), one.why)
+    """A request that was parked at `place`, and is in memory again. One that waited for a limit asks anew: it may have been called back."""
+    until = 0.0 if one.why == LIMIT else one.until_at(instant)
+    waiting = Waiting(one.record, instant.mono, place, one.tries_at(instant), until, one.why)
     waiting.started, waiting.used = one.started_at(instant), one.used
     return waiting
 
@@ -159,6 +161,10 @@ class LaneQueue:
         del self.parked[: len(entries)]
         self._due = 0.0
         self.awaited = entries
+
+    def hasten(self) -> None:
+        """Whose turn it is, and is parked, is to be read at once."""
+        self._due = 0.0
 
     def came_back(self, waiting: Waiting) -> None:
         """One that was awaited is in memory again; in the order in which they were sent for."""

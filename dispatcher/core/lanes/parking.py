@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, replace
 
+from dispatcher.core.callees.line import LIMIT
 from dispatcher.core.instant import Instant
 from dispatcher.core.internal.parked import Entry, Parked, parked
 from dispatcher.core.internal.tried import Tried
@@ -75,6 +76,12 @@ class Parking:
             queue.gone(entry.offset)
         queue.awaited = tuple(entry for entry in queue.awaited if entry.offset not in answered)
         return [read_back(one, places.get(one.record.offset, -1), instant) for one in found]
+
+    def hasten(self, instant: Instant) -> None:
+        """What is parked before a limit is read back at once, if it is its turn."""
+        first = self._queue.turn(instant)
+        if isinstance(first, Entry) and first.why == LIMIT:
+            self._queue.hasten()
 
     def move(self, tried: Waiting | None, keep: int, bounds: Bounds, instant: Instant, moved: Moved) -> bool:
         """Move what stands in memory behind the first `keep`, `tried` before all, which is a head that waits; whether that went.

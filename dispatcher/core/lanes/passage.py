@@ -37,7 +37,7 @@ class Passage(Generic[_W]):
     `limited_s`: how long the call that was let through last waited for limits.
     """
 
-    __slots__ = ("_endings", "_gate", "_lacks", "_limited_since", "_pass", "_who", "ledger", "limited_s")
+    __slots__ = ("_endings", "_gate", "_lacks", "_limited_since", "_pass", "_put_off", "_who", "ledger", "limited_s")
 
     def __init__(self, who: _W, gate: Gate[_W] | None, ledger: Ledger | None, endings: Endings) -> None:
         self._who = who
@@ -47,6 +47,7 @@ class Passage(Generic[_W]):
         self._gate: Gate[_W] = Gate({}) if gate is None else gate
         self._lacks = False  # it waits for what other partitions have of a budget
         self._pass: Pass | None = None  # of the call in flight
+        self._put_off: tuple[Waiting, float, str] | None = None  # who is to be parked, and how long and why it waited before
         self._limited_since: float | None = None
         self.limited_s: float | None = None  # None where it is under none
 
@@ -125,11 +126,23 @@ class Passage(Generic[_W]):
         return None if stop is None else (stop.why, stop.until)
 
     def put_off(self, waiting: Waiting, now: float) -> None:
-        """Its head is parked. Where that stands in line it comes back when its turn may be near, and stands in line anew."""
-        self._lacks = False
+        """Its head is to be parked. Where that stands in line it comes back when its turn may be near, and stands in line anew."""
+        self._put_off = waiting, waiting.not_before, waiting.why
         if (stop := self._gate.why(self._who, now)) is not None:
             until = stop.until or now + GATED_PARKED_S
             waiting.not_before, waiting.why = min(until, now + GUESSED_PARKED_S) if stop.why == LIMIT else until, stop.why
+
+    def put_aside(self, *, goes: bool) -> None:
+        """Its head was parked, or could not be and waits here on. Before a limit, it is called back when that lets it through."""
+        if self._put_off is None:
+            return
+        (waiting, not_before, why), self._put_off = self._put_off, None
+        if not goes:
+            waiting.not_before, waiting.why = not_before, why
+            return
+        self._lacks = False
+        if waiting.why == LIMIT:
+            self._gate.put_aside(self._who)
 
     def _hand_back(self, finding: Finding | None, now: float, said: Statement = SILENT) -> bool:
         taken, self._pass, self._limited_since, self._lacks = self._pass, None, None, False

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.callees.gate import Gate
 from dispatcher.core.callees.verdict import Tries
 from dispatcher.core.internal.finished import Finished
 from dispatcher.core.internal.journal import Asked, Journal, Known
@@ -17,7 +18,7 @@ from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Outcome
 from dispatcher.core.lanes.partition import Partition
 from dispatcher.core.lanes.room import Room
-from dispatcher.core.lanes.steps import BUSY, IDLE, READY, Fetch, Held, Settle, Start, Wait
+from dispatcher.core.lanes.steps import BUSY, IDLE, READY, Fetch, Gated, Held, Settle, Start, Wait
 from dispatcher.core.messages.record import Record
 from dispatcher.core.messages.status import Reason, Status
 from tests.core.aside import Aside
@@ -373,3 +374,23 @@ def test_every_request_has_its_turn_in_the_order_of_its_agent(agents: list[str],
     for agent in set(agents):
         mine = [offset for offset in order if agents[offset] == agent]
         assert sorted(mine) == mine
+
+
+def test_whose_turn_it_is_comes_back_when_it_is_called() -> None:
+    """It was parked before a limit, for a while; another agent's, whose turn is later, is read with it."""
+    of = decoder(settings(worker={"ordering": "key", "fairness": "agent"}, limits={"l": {"upstream": "openai", "concurrency": 1}}))
+    gate: Gate[Lane] = Gate(of.settings.upstreams, limits=of.settings.limits)
+    first, second = (Lane(OWNER, of, b"k%d" % n, Hold().of, gate=gate, queue=FairLaneQueue({}, Tight())) for n in range(2))
+    for lane in (first, second):
+        for offset, agent in enumerate("ab"):
+            lane.add(of_agent(agent, offset), MONO, agent)
+    start(first)
+    step = noted(second, now())
+    assert isinstance(step, Gated)
+    gate.stand(second, step.claim)
+    gate.limits["l"].grant("concurrency", 0, MONO)
+    aside = Aside()
+    park(second, aside)
+    assert isinstance(noted(second, now(1)), Wait)
+    second.parking.hasten(now(1))
+    assert [0, 1] == fetch(second, aside, 1)

@@ -9,13 +9,14 @@ import pytest
 from dispatcher.core.callees.gate import Gate
 from dispatcher.core.internal.parked import read_parked
 from dispatcher.core.lanes.lane import Lane
+from dispatcher.core.lanes.parking import Bounds
 from dispatcher.core.lanes.passage import GUESSED_PARKED_S
-from dispatcher.core.lanes.steps import Gated, Ready, Start, Tell
+from dispatcher.core.lanes.steps import Gated, Ready, Start, Tell, Wait
 from dispatcher.core.messages.call import Ambiguous, CallResult, NotSent
 from dispatcher.core.messages.claim import Claim
 from dispatcher.core.messages.usage import Tokens, Usage
 from tests.core.aside import Aside
-from tests.core.keyed import Hold, park, settle, start
+from tests.core.keyed import Hold, fetch, park, settle, start
 from tests.specimens import MONO, OWNER, REQUESTS, TOPIC_ID, WALL, answer, decoder, noted, now, record, settings, value
 
 CLAIM = Claim("openai", None)
@@ -95,6 +96,47 @@ def test_who_is_parked_comes_back_before_a_guess_is_over() -> None:
     written = read_parked(aside.log[0], TOPIC_ID, REQUESTS)
     assert written is not None
     assert ("limit", WALL + at + GUESSED_PARKED_S) == (written.why, written.due)
+
+
+def test_who_is_called_back_comes_at_once_and_asks_anew() -> None:
+    """It was to come back in half a minute; when it is read, its call begins."""
+    gate, made = lanes(20, concurrency=1)
+    at = a_minute_each(gate, made, 6)
+    aside = Aside()
+    park(made[-1], aside, later_s=at)
+    assert isinstance(noted(made[-1], now(at + 1)), Wait)
+    made[6].answered(answer(), now(at + 1), 0.5)
+    for lane in made[7:-1]:
+        gate.leave(lane)
+    assert [made[-1]] == gate.call_back("openai", 1, MONO + at + 1)
+    made[-1].parking.hasten(now(at + 1))
+    assert [19, 119] == fetch(made[-1], aside, at + 1)
+    assert isinstance(noted(made[-1], now(at + 1)), Start)
+
+
+def test_what_waits_for_something_else_is_not_hastened() -> None:
+    """Who was told to wait waits, whoever calls."""
+    _, (lane,) = lanes(1, concurrency=1)
+    start(lane)
+    lane.answered(answer(429, headers=(("retry-after", "60"),)), now(), 0.5)
+    noted(lane, now())
+    park(lane, Aside())
+    lane.parking.hasten(now())
+    assert Wait(MONO + 60, "retry_after") == noted(lane, now())
+
+
+def test_who_cannot_be_moved_aside_keeps_its_turn() -> None:
+    """It is larger than the parked topic takes, and stands in line on, though nobody knows until when."""
+    gate, (first, second) = lanes(2, concurrency=1)
+    start(first)
+    gated(second)
+    gate.stand(second, CLAIM)
+    gate.limits["l"].grant("concurrency", 0, MONO)
+    assert ([], []) == second.park(0, Bounds(1), now())
+    gate.limits["l"].grant("concurrency", 1, MONO)
+    first.answered(answer(), now(1), 0.5)
+    assert second is gate.next("openai", MONO + 1)
+    assert isinstance(noted(second, now(1)), Start)
 
 
 def test_a_call_under_no_limit_waited_for_none() -> None:

@@ -369,5 +369,5 @@ def test_a_lane_forgets_what_is_over() -> None:
         assert lane.is_empty
         if offset > 100:
             break
-    assert (0, 0) == (len(lane._parking.places), len(lane._early))
+    assert (0, 0) == (len(lane.parking.places), len(lane._early))
     assert isinstance(noted(lane, now()), Idle)
