@@ -54,6 +54,7 @@ class Metrics:
         self.limiter_wait = histogram(
             "limiter_wait_seconds", "How long a call waited for the limits that it is under", _WAIT_BUCKETS, "upstream"
         )
+        self.limit_share = gauge("limit_share", "What of a limit is this worker's now; its workers divide it", "limit", "quantity")
         self.breaker_state = gauge("breaker_state", "Circuit breaker: 0 closed, 1 half-open, its probe is out, 2 open", "upstream")
         self.breaker_opens = counter("breaker_opens_total", "How often the circuit breaker has opened", "upstream")
         self.dead_letters = counter("dead_letters_total", "Dead letters", "reason")

@@ -178,7 +178,7 @@ class Engine:
 
     def share(self, who: str, put: Callable[[Message], None]) -> Sharing:
         """Share the limits with other workers from now on, under the name of `who`; `put` takes what is to be told to them."""
-        return Sharing(who, self._settings, self._gate, self._admission, put, self._clock)
+        return Sharing(who, self._settings, self._gate, self._admission, put, self._observer, self._clock)
 
     # --- from the publisher ---------------------------------------------------------------------------------------------------------
 

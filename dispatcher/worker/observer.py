@@ -206,6 +206,11 @@ class WorkerObserver:
         return bool(short_of)
 
     @guarded
+    def lent(self, limit: str, quantity: str, amount: int) -> None:
+        """So much of a limit is ours from now on: of calls at once, or of requests or tokens in a window."""
+        self._metrics.limit_share.labels(limit, quantity).set(amount)
+
+    @guarded
     def stood(self, gaps: Mapping[int, Gap]) -> None:
         """These partitions of ours, and no others, stand at a gap."""
         for n, gap in gaps.items():

@@ -13,6 +13,7 @@ from dispatcher.core.messages.record import Message, Record
 from dispatcher.settings import Settings
 from dispatcher.worker.admission import Admission
 from dispatcher.worker.clock import Clock
+from dispatcher.worker.protocols import Observer
 
 # How often it is looked at what is wanted: somebody who waits for a share waits for as long, on the average half of it.
 LOOK_S = 0.1
@@ -25,12 +26,21 @@ class Sharing:
     """Owned by the engine, on its event loop. `who`: this process, as no other is ever called; `put` takes what is to be told."""
 
     def __init__(
-        self, who: str, settings: Settings, gate: Gate[Lane], admission: Admission, put: Callable[[Message], None], clock: Clock
+        self,
+        who: str,
+        settings: Settings,
+        gate: Gate[Lane],
+        admission: Admission,
+        put: Callable[[Message], None],
+        observer: Observer,
+        clock: Clock,
     ) -> None:
         self._topic = settings.topics.workers
         self._gate = gate
         self._admission = admission
         self._put = put
+        self._observer = observer
+        self._shown: dict[tuple[str, str], int] = {}
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._lending = Lending(who, gate.limits, longest_calls_s(settings.limits, settings.upstreams))
@@ -50,11 +60,14 @@ class Sharing:
             self._look()
         if is_ours:
             self._admission.look_at_all()
+        self._show()
 
     def leave(self) -> Message:
         """Nothing begins any more under these limits: the last that is told."""
         self._has_left = True
-        return message(self._lending.leave(self._clock.now().mono), self._topic)
+        last = self._lending.leave(self._clock.now().mono)
+        self._show()
+        return message(last, self._topic)
 
     def _look_again(self) -> None:
         if not self._has_left:
@@ -70,5 +83,13 @@ class Sharing:
             self._admission.look_at_all()
         if stakes is not None:
             self._put(message(stakes, self._topic))
+        self._show()
         for who in self._lending.shares.over(now):
             self._put(ending(who, self._topic))
+
+    def _show(self) -> None:
+        """Tell what is ours where that has changed."""
+        shown, self._shown = self._shown, self._lending.ours()
+        for (limit, quantity), amount in self._shown.items():
+            if shown.get((limit, quantity)) != amount:
+                self._observer.lent(limit, quantity, amount)

@@ -40,6 +40,7 @@ METRICS = frozenset(
         "dispatcher_breaker_state",
         "dispatcher_breaker_opens_total",
         "dispatcher_limiter_wait_seconds",
+        "dispatcher_limit_share",
         "dispatcher_tokens_total",
         "dispatcher_cost_usd_total",
         "dispatcher_cost_savings_usd_total",

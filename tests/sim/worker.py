@@ -152,6 +152,8 @@ class Ear:
         """Hear of requests that are moved aside."""
         self.info("parked", at=[(one.owner.partition, one.record.offset) for one in outcomes if one.record is not None])
 
+    def lent(self, limit: str, quantity: str, amount: int) -> None: ...
+
     def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
         """Hear of parked requests that were not found."""
         self.info("missing", partition=owner.partition, offsets=[entry.offset for entry in entries])

@@ -95,6 +95,7 @@ class Ear:
         self.full: list[tuple[Owner, bool]] = []
         self.aside: list[tuple[Owner, int]] = []
         self.breakers: list[tuple[str, State]] = []
+        self.shares: dict[tuple[str, str], int] = {}
 
     def started(self, start: Start) -> None: ...
     def answered(self, start: Start, result: CallResult, verdict: Retry | Settled | Dead, seconds: float) -> None: ...
@@ -111,6 +112,10 @@ class Ear:
     def parked(self, partition: Partition, outcomes: Sequence[Outcome]) -> None:
         """Remember what was moved aside."""
         self.aside += [(partition.owner, one.record.offset) for one in outcomes if one.record is not None]
+
+    def lent(self, limit: str, quantity: str, amount: int) -> None:
+        """Remember what of a limit is ours."""
+        self.shares[limit, quantity] = amount
 
     def missing(self, owner: Owner, entries: Sequence[Entry]) -> None:
         """Remember what was not found again."""

@@ -98,3 +98,10 @@ def test_tokens_and_money_are_counted_by_models_that_are_configured() -> None:
     assert (None, 1) == (value("price_unknown_total", model="m"), value("price_unknown_total", model="other"))
     assert (None, 7) == (value("cost_usd_total", model="other"), value("tokens_total", model="other", kind="input"))
     assert "made-up" not in metrics.page().decode()
+
+
+def test_what_of_a_limit_is_ours_is_shown() -> None:
+    """By the limit's name, and what is counted."""
+    metrics = Metrics("key", "exactly_once")
+    WorkerObserver(metrics, SystemClock()).lent("team", "requests", 17)
+    assert b'dispatcher_limit_share{limit="team",quantity="requests"} 17.0' in metrics.page()

@@ -108,6 +108,9 @@ async def test_who_comes_later_has_its_share_when_the_others_gave_it_up() -> Non
     pair.watch.later_s += 0.2
     await pair.go_on(0, 1)
     assert [2, 2] == pair.calls()
+    assert [{("openai", "concurrency"): 2}] * 2 == [stage.ear.shares for stage in pair.stages], "as it is shown"
+    pair.sharings[0].leave()
+    assert {("openai", "concurrency"): 0} == pair.stages[0].ear.shares
 
 
 async def test_nothing_begins_when_the_lease_has_ended() -> None:

@@ -63,7 +63,12 @@ class Lending:
         """The last that is told: nothing begins any more, and what others had of us is theirs."""
         for limit, _ in self._places.values():
             limit.lend(-math.inf, now)
+        self._lent = dict.fromkeys(self._lent, 0)
         return self.shares.leave(self._uses({}, now), now)
+
+    def ours(self) -> dict[tuple[str, str], int]:
+        """What is lent now, by limit and quantity."""
+        return {(limit, dimension): max(0, lent) for name, lent in self._lent.items() for limit, _, dimension in [name.rpartition("/")]}
 
     def _lend(self, now: float) -> bool:
         has_grown = False
