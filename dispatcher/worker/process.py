@@ -40,6 +40,7 @@ from dispatcher.errors import BrokerError, DispatcherError
 from dispatcher.settings import Settings
 from dispatcher.worker.attendance import LOOK_S, Attendance
 from dispatcher.worker.clock import SystemClock
+from dispatcher.worker.dissent import Dissent
 from dispatcher.worker.engine import Engine
 from dispatcher.worker.health import HealthServer
 from dispatcher.worker.letters import Command, PublisherEnded, Stop
@@ -266,7 +267,9 @@ class Worker:
         self._topics = TopicWatch(
             self._requests, lambda: admin.facts_of(cluster, names), lambda: admin.missing_of(cluster, others), logger()
         )
-        watches = [self._watch("topic watch", self._topics, partial(self._look_due, settings.worker.topic_check_s))]
+        due = partial(self._look_due, settings.worker.topic_check_s)
+        watches = [self._watch("topic watch", self._topics, due)]
+        watches.append(self._watch("group watch", Dissent(names, self._membership.topics, logger()), due))
         # Where the group does not know its members by name; and calls each of them something of its own.
         if member_name(settings, self._protocol) is None and "client.id" not in settings.kafka.properties:
             slot = settings.worker.slot
@@ -275,7 +278,7 @@ class Worker:
             watches.append(self._watch("name watch", namesakes, lambda: asyncio.sleep(namesakes.again_in_s)))
         await asyncio.gather(*watches)
 
-    async def _watch(self, name: str, watch: TopicWatch | Namesakes, due: Callable[[], Awaitable[None]]) -> None:
+    async def _watch(self, name: str, watch: TopicWatch | Namesakes | Dissent, due: Callable[[], Awaitable[None]]) -> None:
         """Look each time it is due, until something is wrong."""
         try:
             while watch.fault is None:

@@ -206,7 +206,10 @@ def test_a_command_is_about_one_class(settings: SettingsFactory, tmp_path: Path,
 
 
 def test_requests_that_nobody_reads_are_told_of(settings: SettingsFactory, tmp_path: Path, run: Run) -> None:
-    """Of before there were classes, and of classes that are none any more: when a worker starts, and by `topics check`."""
+    """Of before there were classes, and of classes that are none any more: when a worker starts, and by `topics check`.
+
+    And where somebody of the group reads them while others have classes, those say so.
+    """
     with stage(settings, tmp_path, partitions=2, classes=CLASSES) as set_up:
         before = set_up.settings.model_copy(update={"classes": {}})
         common = before.topics.requests
@@ -222,7 +225,14 @@ def test_requests_that_nobody_reads_are_told_of(settings: SettingsFactory, tmp_p
         config.write_text(set_up._config(None, {"slot": "cli"}))
         checked = run("topics", "check", "--config", str(config))
         assert (1, True) == (checked.returncode, "requests that nobody reads" in checked.stdout)
-        worker = set_up.worker().ready()
+        worker = set_up.worker(topic_check_s=1).ready()
         assert [(common, 3)] == [(event["topic"], event["requests"]) for event in worker.events("requests_unread")]
         set_up.replies().await_count(2)
         eventually(lambda: not check_unread(before), what="what was of a class has been read")
+        set_up.settings = before
+        other = set_up.worker()
+        divided = eventually(lambda: worker.events("group_divided"), what="it hears of a worker without classes")
+        assert [[common]] == [event["topics"] for event in divided]
+        other.signal(signal.SIGTERM)
+        assert 0 == other.wait()
+        eventually(lambda: worker.events("group_agrees"), what="and that it has gone")

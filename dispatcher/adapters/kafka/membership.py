@@ -63,6 +63,11 @@ class Membership:
         members = self._members()
         return None if members is None else {str(member.member_id) for member in members if member.client_id == client_id}
 
+    def topics(self) -> frozenset[str] | None:
+        """Name the topics that members have partitions of; None where Kafka does not answer."""
+        members = self._members()
+        return None if members is None else frozenset(part.topic for member in members for part in member.assignment.topic_partitions)
+
     def _members(self) -> Sequence[MemberDescription] | None:
         client = self._client = self._client or self._asking()
         try:
