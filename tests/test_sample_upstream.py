@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from dispatcher.sample_upstream import Options, Timing, running
-from dispatcher.sample_upstream.server import CHAT_PATH
+from dispatcher.sample_upstream.server import CHAT_PATH, REQUEST_MAX_BYTES
 from tests.waiting import eventually_async
 
 DEADLINE_S = 30
@@ -119,6 +119,12 @@ async def test_a_chat_call_of_the_wrong_shape_is_refused_with_a_sentence(client:
     answer = await client.post(CHAT_PATH, content=body)
     assert answer.status_code == 400
     assert word in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(("size", "status"), [(REQUEST_MAX_BYTES - 100, 200), (REQUEST_MAX_BYTES + 1, 413)])
+async def test_a_body_is_taken_up_to_what_is_said(client: httpx.AsyncClient, size: int, status: int) -> None:
+    """Beyond a mebibyte, too, which is all that the server library takes by itself."""
+    assert status == (await client.post("/echo", content=b'"' + b"x" * (size - 2) + b'"')).status_code
 
 
 async def test_generic_endpoints_echo_and_answer_any_status(client: httpx.AsyncClient) -> None:

@@ -117,7 +117,7 @@ class SampleUpstream:
             return self._testify(request.method, path)
         number = 0
         try:
-            body = await request.read()
+            body = await request.clone(client_max_size=REQUEST_MAX_BYTES).read()
             number = self.witness.start(_visit(request, body), time.monotonic())
             answer = await self._counted(request, path, body)
         except asyncio.CancelledError:

@@ -35,11 +35,6 @@ class Progress:
         self._end: int | None = None  # end of the log, if seen after the last delivery
 
     @property
-    def outstanding(self) -> int:
-        """Delivered records that are not settled yet."""
-        return len(self._open)
-
-    @property
     def ranges(self) -> int:
         """How many ranges are settled above the planned position: what a commit has to carry."""
         return len(self._above)
