@@ -15,8 +15,11 @@ from tests.chaos.judgement import Judgement, explained
 from tests.chaos.scene import CAUSES, Finding
 from tests.chaos.takeover import percentile
 
-# Session timeout (6 s), transaction timeout (10 s) and the brokers' sweep: what the README promises.
+# Session timeout (6 s), transaction timeout (10 s) and the brokers' sweep (2 s here), and a little: of a hundred takeovers 99 are as quick.
 TAKEOVER_P99_S = 20.0
+# Each of fewer, of which the slowest one would be the 99th percentile: what the README promises, with a sweep of Kafka's default (10 s).
+# The heir, or the broker that coordinates the group, may be killed in the middle of one: seen 20.1 and 24.3 s.
+TAKEOVER_MAX_S, TAKEOVERS_FEW = 26.0, 100
 FINDINGS_SHOWN_MAX = 30
 # A loud stop is allowed to a worker that cannot go on, and runs of half an hour saw two; one that always stops does not survive anything.
 ENDED_MAX, ENDED_EACH_MIN = 1, 3
@@ -46,9 +49,7 @@ class Report:
         found += [f"workers ended by themselves: {ended}, more than {most:.0f}"] if ended > most else []
         killed, planned = self.faults["worker kills"], self._scenery.plan.counted()["worker kills"]
         found += [f"worker kills: {killed}, of {planned} planned"] if killed < KILLED_SHARE_MIN * planned else []
-        p99 = percentile(_completed(self.judgements), 0.99)
-        found += [f"kill -> next completion p99: {p99:.1f} s, more than {TAKEOVER_P99_S:g} s"] if (p99 or 0) > TAKEOVER_P99_S else []
-        return found
+        return found + _late(_completed(self.judgements))
 
     def table(self) -> str:
         """Give the table."""
@@ -144,6 +145,14 @@ def _figures(of: Sequence[Judgement]) -> dict[str, float | int | None]:
 
 def _completed(of: Sequence[Judgement]) -> list[float]:
     return [t.completed_s for judgement in of for t in judgement.takeovers if t.completed_s is not None]
+
+
+def _late(completed: Sequence[float]) -> list[str]:
+    """Say by how much takeovers took too long."""
+    is_few = len(completed) < TAKEOVERS_FEW
+    which, most = ("max", TAKEOVER_MAX_S) if is_few else ("p99", TAKEOVER_P99_S)
+    took = percentile(completed, 1.0 if is_few else 0.99) or 0
+    return [f"kill -> next completion {which}: {took:.1f} s, more than {most:g} s"] if took > most else []
 
 
 def _shown(figure: float | None) -> str:

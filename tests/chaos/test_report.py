@@ -9,16 +9,16 @@ import pytest
 from tests.chaos.drive import Scenery
 from tests.chaos.judgement import Judgement
 from tests.chaos.plan import draw
-from tests.chaos.report import TAKEOVER_P99_S, Report
+from tests.chaos.report import TAKEOVER_MAX_S, TAKEOVER_P99_S, Report
 from tests.chaos.scene import Finding, Trouble
 from tests.chaos.standstill import Standstill
 from tests.chaos.takeover import Takeover
 
 
-def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float = 7.0, worst: int = 200) -> Report:
+def _report(*findings: Finding, stuck: tuple[str, ...] = (), takeover_s: float = 7.0, quick: int = 200, worst: int = 200) -> Report:
     scenery = Scenery(draw(7, 3), {}, troubles=[Trouble("kill broker", 1.0, 2.0)])
     strict = Judgement("strict", requests=10, replies=10, findings=list(findings), stuck_keys=list(stuck))
-    strict.takeovers = [Takeover("worker1", 0, 100.0, 5.0, 6.0)] * 200 + [Takeover("worker2", 0, 200.0, takeover_s, 48.0)] * worst
+    strict.takeovers = [Takeover("worker1", 0, 100.0, 5.0, 6.0)] * quick + [Takeover("worker2", 0, 200.0, takeover_s, 48.0)] * worst
     report = Report(scenery, [strict, Judgement("key", requests=5, replies=5)])
     report.faults["worker kills"] = scenery.plan.counted()["worker kills"]
     return report
@@ -56,6 +56,12 @@ def test_what_is_stuck_or_late_fails_the_run() -> None:
     assert ["stuck keys: 2"] == _report(stuck=("doc:1", "doc:2")).failures
     assert [] == _report(takeover_s=TAKEOVER_P99_S).failures
     assert ["kill -> next completion p99: 20.1 s, more than 20 s"] == _report(takeover_s=20.1).failures
+
+
+def test_of_few_takeovers_each_is_as_quick_as_promised() -> None:
+    """The 99th percentile of thirty is the slowest one, and one may meet the kill of the coordinator as well."""
+    assert [] == _report(takeover_s=TAKEOVER_MAX_S, quick=29, worst=1).failures
+    assert ["kill -> next completion max: 26.1 s, more than 26 s"] == _report(takeover_s=26.1, quick=29, worst=1).failures
 
 
 def test_workers_that_keep_ending_by_themselves_fail_the_run() -> None:

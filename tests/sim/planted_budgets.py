@@ -38,8 +38,8 @@ def _reserve_unwritten(patch: pytest.MonkeyPatch) -> None:
 def _reserve_of_nothing(patch: pytest.MonkeyPatch) -> None:
     ask = Ledger.ask
 
-    def spent(self: Ledger, *asked: Any) -> Any:
-        found = ask(self, *asked)
+    def spent(self: Ledger, *asked: Any, **how: Any) -> Any:
+        found = ask(self, *asked, **how)
         is_less = self._accounts and all(one.spent < 2 * CALL for one in self._accounts.values())
         return None if is_less else found
 
