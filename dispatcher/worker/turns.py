@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dispatcher.core.lanes.lane import Lane
 from dispatcher.core.lanes.outcome import Owner
 from dispatcher.core.lanes.partition import Partition
-from dispatcher.core.lanes.priority_line import PriorityLine
+from dispatcher.core.priority_line import PriorityLine
 
 
 class Turns:

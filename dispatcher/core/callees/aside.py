@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
-from itertools import chain, islice
+from itertools import islice
 from typing import Generic, TypeVar
+
+from dispatcher.core.priority_line import PriorityLine
 
 _W = TypeVar("_W", bound=Hashable)
 
@@ -19,8 +20,8 @@ class Aside(Generic[_W]):
     __slots__ = ("_away", "_tokens", "coming", "tokens")
 
     def __init__(self) -> None:
-        self._away: dict[int, OrderedDict[_W, None]] = {}  # by priority
-        self._tokens: dict[_W, tuple[int, int]] = {}  # and the priority, of those who are away
+        self._away: PriorityLine[_W] = PriorityLine()
+        self._tokens: dict[_W, int] = {}  # of those who are away
         self.coming: dict[_W, int] = {}
         self.tokens = 0  # of all of them
 
@@ -36,16 +37,16 @@ class Aside(Generic[_W]):
     def first_tokens(self) -> int:
         """What the call of the next one may take."""
         first = self.next(1)
-        return self._tokens[first[0]][0] if first else next(iter(self.coming.values()), 0)
+        return self._tokens[first[0]] if first else next(iter(self.coming.values()), 0)
 
     def next(self, count: int) -> list[_W]:
         """So many of those who are away, who come next."""
-        return list(islice(chain.from_iterable(self._away[priority] for priority in sorted(self._away, reverse=True)), count))
+        return list(islice(self._away.by_urgency(), count))
 
     def go(self, waiter: _W, tokens: int, priority: int) -> None:
         """He is away."""
-        self._away.setdefault(priority, OrderedDict())[waiter] = None
-        self._tokens[waiter] = tokens, priority
+        self._away.join(waiter, priority)
+        self._tokens[waiter] = tokens
         self.tokens += tokens
 
     def come(self, waiter: _W) -> None:
@@ -60,8 +61,5 @@ class Aside(Generic[_W]):
         return was_coming
 
     def _left(self, waiter: _W) -> int:
-        tokens, priority = self._tokens.pop(waiter)
-        del self._away[priority][waiter]
-        if not self._away[priority]:
-            del self._away[priority]
-        return tokens
+        self._away.leave(waiter)
+        return self._tokens.pop(waiter)

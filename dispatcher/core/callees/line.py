@@ -6,12 +6,11 @@ longest, and then on the next one, and those who come behind it leave these alon
 will do so for longer than a window: they are not idle for an hour since a model's limit of the day is used up.
 
 The most urgent goes first, of equals the first that came; each tenth turn is that of the first that came of all, so that nobody waits for
-ever (as in `lanes.priority_line`).
+ever (`PriorityLine`).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
@@ -20,13 +19,12 @@ from dispatcher.core.callees.aside import Aside
 from dispatcher.core.callees.limit import Limit
 from dispatcher.core.callees.pace import Pace
 from dispatcher.core.callees.way import Way
-from dispatcher.core.messages.request import PRIORITY_MAX, PRIORITY_USUAL
+from dispatcher.core.messages.request import PRIORITY_USUAL
+from dispatcher.core.priority_line import PriorityLine
 
 _W = TypeVar("_W", bound=Hashable)
 # Why a call may not begin.
 BREAKER, RETRY_AFTER, LIMIT = "breaker", "retry_after", "limit"
-# Of so many turns one goes to whoever has stood longest, whatever its priority: the least urgent keep a tenth of the turns.
-PATIENCE_TURNS = 10
 # How many of the last turns say how soon the next ones come; and the longest time between two that counts.
 TURNS, TURN_MAX_S = 8, 60.0
 
@@ -50,7 +48,7 @@ class _Place(NamedTuple):
 class Line(Generic[_W]):
     """Owned by the gate. Times are monotonic seconds."""
 
-    __slots__ = ("_by_priority", "_came", "_last", "_served", "_turn_s", "_waiting", "aside", "claims", "limits", "pace", "tokens", "way")
+    __slots__ = ("_came", "_last", "_order", "_turn_s", "_waiting", "aside", "claims", "limits", "pace", "tokens", "way")
 
     def __init__(self, way: Way, pace: Pace, limits: tuple[Limit, ...]) -> None:
         self.way = way
@@ -59,10 +57,9 @@ class Line(Generic[_W]):
         self.aside: Aside[_W] = Aside()
         self.claims: set[Limit] = set()
         self.tokens = 0  # of all who wait
-        self._waiting: OrderedDict[_W, _Place] = OrderedDict()  # in the order in which they came
-        self._by_priority: tuple[OrderedDict[_W, None], ...] = tuple(OrderedDict() for _ in range(PRIORITY_MAX + 1))
+        self._waiting: dict[_W, _Place] = {}
+        self._order: PriorityLine[_W] = PriorityLine()
         self._came = 0
-        self._served = 0
         self._last: float | None = None  # when the last turn was
         self._turn_s = 0.0  # from one to the next
 
@@ -72,9 +69,7 @@ class Line(Generic[_W]):
     @property
     def first(self) -> _W:
         """Who is next."""
-        if (self._served + 1) % PATIENCE_TURNS == 0:
-            return next(iter(self._waiting))
-        return next(iter(next(equals for equals in reversed(self._by_priority) if equals)))
+        return self._order.first
 
     @property
     def first_tokens(self) -> int:
@@ -89,14 +84,13 @@ class Line(Generic[_W]):
         """Stand at the end of those that are as urgent."""
         self._came += 1
         self._waiting[waiter] = _Place(self._came, tokens, priority)
-        self._by_priority[priority][waiter] = None
+        self._order.join(waiter, priority)
         self.tokens += tokens
 
     def leave(self, waiter: _W) -> None:
         """Stand here no more."""
-        place = self._waiting.pop(waiter)
-        del self._by_priority[place.priority][waiter]
-        self.tokens -= place.tokens
+        self.tokens -= self._waiting.pop(waiter).tokens
+        self._order.leave(waiter)
         self.claims.clear()
 
     def put_aside(self, waiter: _W) -> None:
@@ -107,7 +101,7 @@ class Line(Generic[_W]):
 
     def serve(self) -> None:
         """Whoever is `first` has its turn."""
-        self._served += 1
+        self._order.serve()
 
     def turn(self, now: float) -> None:
         """A call of this line begins."""
@@ -138,13 +132,13 @@ class Line(Generic[_W]):
 
     def stands(self, waiter: _W, now: float) -> Stop:
         """What keeps somebody who stands here: a limit until it is about its turn, as turns come of late."""
-        number, tokens, priority = self._waiting[waiter]
+        number, tokens, _ = self._waiting[waiter]
         stop = self.stop(tokens, now) or Stop(self.keeps(now), None)
         if stop.why != LIMIT or any(limit.lacks(tokens) for limit in self.limits):
             return stop
         # Of those who came before some have left: who is parked stands here no more.
-        equals = self._by_priority[priority]
-        before = min(number - self._waiting[next(iter(equals))].number, len(equals) - 1) + sum(map(len, self._by_priority[priority + 1 :]))
+        first, equals, more_urgent = self._order.beside(waiter)
+        before = min(number - self._waiting[first].number, equals - 1) + more_urgent
         return Stop(LIMIT, max(stop.until or now, now + before * self._turn_s))
 
     def keeps(self, now: float) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.callees.line import PATIENCE_TURNS
-from dispatcher.core.lanes.priority_line import PriorityLine
+from dispatcher.core.priority_line import PATIENCE_TURNS, PriorityLine
 
 PRIORITIES = st.integers(0, 9)
 
@@ -87,3 +86,19 @@ def test_who_leaves_stands_here_no_more() -> None:
     assert (2, True) == (len(of), 1 in of)
     assert (True, False) == (of.leave(1), of.leave(1))
     assert [0, None] == [of.take(), of.take()]
+
+
+def test_the_first_is_whose_turn_it_would_be() -> None:
+    """Looking takes nobody out; who stays has had a turn all the same, and each tenth is the first comer's."""
+    looked, taken = line(0, *[9] * 30), line(0, *[9] * 30)
+    for _ in range(31):
+        assert looked.first == looked.first
+        first = looked.first
+        assert taken.take() == first
+        looked.serve()
+        looked.leave(first)
+
+
+def test_who_stands_beside_somebody() -> None:
+    """The first of those as urgent, how many these are, and how many are more urgent."""
+    assert (1, 2, 3) == line(0, 4, 9, 4, 9, 9).beside(3)

@@ -6,14 +6,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from dispatcher.core.callees.line import PATIENCE_TURNS
 from dispatcher.core.messages.request import PRIORITY_MAX
 
 _W = TypeVar("_W", bound=Hashable)
+# Of so many turns one goes to whoever has stood longest, whatever its priority: the least urgent keep a tenth of the turns.
+PATIENCE_TURNS = 10
 
 
 class PriorityLine(Generic[_W]):
-    """Owned by `Turns`. The most urgent goes first; of equals the first that came, so that lanes of one priority go round robin.
+    """Owned by whoever gives the turns. The most urgent goes first; of equals the first that came, so that they go round robin.
 
     The bound: every `PATIENCE_TURNS`-th turn is that of the first that came of all. So who came when `n` others stood here has its turn, if
     it may have one, within `PATIENCE_TURNS * (n + 1)` turns, however many that are more urgent come after it, and however often.
@@ -55,6 +56,25 @@ class PriorityLine(Generic[_W]):
         del self._by_priority[priority][one]
         return True
 
+    @property
+    def first(self) -> _W:
+        """Whose turn is next, who stands here on. Somebody has to."""
+        return next(iter(self._priorities) if self._is_for_the_first else self.by_urgency())
+
+    def serve(self) -> None:
+        """Whoever is `first` has its turn."""
+        self._turns += 1
+
+    def by_urgency(self) -> Iterator[_W]:
+        """All, the most urgent first, of equals the first that came."""
+        return (one for line in reversed(self._by_priority) for one in line)
+
+    def beside(self, one: _W) -> tuple[_W, int, int]:
+        """Of somebody who stands here: the first that came of those as urgent, how many these are, and how many are more urgent."""
+        priority = self._priorities[one]
+        equals = self._by_priority[priority]
+        return next(iter(equals)), len(equals), sum(map(len, self._by_priority[priority + 1 :]))
+
     def take(self) -> _W | None:
         """Whose turn it is, who stands here no more; None where nobody does."""
         return next(iter(self.take_some(1)), None)
@@ -72,17 +92,17 @@ class PriorityLine(Generic[_W]):
                 return False
             return True
 
-        first_that_came, most_urgent = iter(self._priorities), self._by_urgency()
+        first_that_came, most_urgent = iter(self._priorities), self.by_urgency()
         while len(taken) < count:
-            is_for_the_first = (self._turns + 1) % PATIENCE_TURNS == 0
-            found = next(filter(goes, first_that_came if is_for_the_first else most_urgent), None)
+            found = next(filter(goes, first_that_came if self._is_for_the_first else most_urgent), None)
             if found is None:
                 break
             taken[found] = None
-            self._turns += 1
+            self.serve()
         for one in taken:
             self.leave(one)
         return list(taken)
 
-    def _by_urgency(self) -> Iterator[_W]:
-        return (one for line in reversed(self._by_priority) for one in line)
+    @property
+    def _is_for_the_first(self) -> bool:
+        return (self._turns + 1) % PATIENCE_TURNS == 0
