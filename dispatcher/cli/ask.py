@@ -19,6 +19,11 @@ from dispatcher.errors import AskTimeout, CallFailed, ConfigError, SubmitUnknown
 if TYPE_CHECKING:
     from dispatcher.client import Receipt, Reply
 
+# A request that was submitted; `wanted` reads it.
+Named = Annotated[
+    str,
+    typer.Argument(metavar="ID|@FILE|-", help="Id of the request, or topic/partition/offset; or its receipt (JSON) in a file or on stdin."),
+]
 # As the Python client's: a lane may be busy with one call for a minute.
 ASK_TIMEOUT_S = 120.0
 # An acknowledgement takes milliseconds, an election of a leader seconds.
@@ -84,12 +89,7 @@ def _ask(
 
 def _wait(
     ctx: typer.Context,
-    request_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID|@FILE|-", help="Id of the request, or topic/partition/offset; or its receipt (JSON) in a file or on stdin."
-        ),
-    ],
+    request_id: Named,
 ) -> None:
     """Wait for the reply to a request that was submitted: the body on stdout, how it ended on stderr. Without --timeout for ever.
 

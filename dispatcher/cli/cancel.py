@@ -24,12 +24,7 @@ def register(app: typer.Typer) -> None:
 
 def _cancel(
     ctx: typer.Context,
-    request_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID|@FILE|-", help="Id of the request, or topic/partition/offset; or its receipt (JSON) in a file or on stdin."
-        ),
-    ],
+    request_id: ask.Named,
     reason: Annotated[str, typer.Option("--reason", help="Why; the reply says so.", show_default=False)] = "",
 ) -> None:
     """Cancel a request: what waits ends without a further call, a call that runs is cut off. Waits for its end, --timeout (default: 30s).

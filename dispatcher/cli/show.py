@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
@@ -25,12 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def _show(
     ctx: typer.Context,
-    request_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID|@FILE|-", help="Id of the request, or topic/partition/offset; or its receipt (JSON) in a file or on stdin."
-        ),
-    ],
+    request_id: ask.Named,
 ) -> None:
     """Show where a request stands: queued (lane, place in it, parked or not), running, terminal (status, where the reply is), or not_found.
 

@@ -7,14 +7,8 @@ that never come. Each worker by itself sees nothing but that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
-
-class Log(Protocol):
-    """A structured logger."""
-
-    def warning(self, event: str, **fields: object) -> None: ...
-    def info(self, event: str, **fields: object) -> None: ...
+from dispatcher.worker.whole import Log
 
 
 class Dissent:
